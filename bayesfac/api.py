@@ -18,6 +18,7 @@ from bayesfac.choosing import choose, reduced
 from bayesfac.core import checks
 from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
+from bayesfac.core.data.counts import of_spread
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import cut_of, in_models_unit
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
@@ -27,7 +28,7 @@ from bayesfac.inference import alone, check_hyper, collapse, ended_early, engine
 from bayesfac.inference.predictions import related
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY, Prediction
-from bayesfac.inference.result import Job, Result, derived, start_from
+from bayesfac.inference.result import Job, Result, derived, start_from, unused
 from bayesfac.inference.widths import against_conditionals
 
 
@@ -362,7 +363,8 @@ def fit(
         checked = method.conditionals and getattr(engine, "check", False)
         widths = against_conditionals(job, found.draws, probe) if checked else None
         reasons = list(result.notes)
-        result.notes.extend(card.remarks)
+        result.notes.extend([*unused(start, result), *card.remarks])
+        result.notes.extend(of_spread(card.summary) if "poisson" in method.traits else [])
         if result.params is not None:
             collapsed = collapse.remarks(method, result.params, inside, card, data)
             result.notes.extend([*method.remarks(result.params, data, settled), *collapsed])

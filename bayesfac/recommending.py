@@ -337,12 +337,13 @@ def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:
     items = len(fit.data.coords["item"])
     if exclude is None:
         return lambda at: np.zeros((len(at), items), bool)
-    _, named, _ = fit.data.locate(exclude)
+    coords, (_, named, _) = fit.data.coords, fit.data.locate(exclude)
     # not the codes of the query: those of items without training data are negative, but these are recommended
-    user, item = (
-        positions_of(known, named[side])
-        for side, known in (("user", labels), ("item", fit.data.coords["item"]))
-    )
+    user, item = positions_of(labels, named["user"]), positions_of(coords["item"], named["item"])
+    known = (user >= 0) | (positions_of(coords["user"], named["user"]) >= 0)
+    if len(item) and not (known & (item >= 0)).any():
+        what = f"no pair of exclude is known, such as {tuple(map(plain, named.iloc[0]))}: it has no effect"
+        warnings.warn(what, DataWarning, stacklevel=3)
     keep = (user >= 0) & (item >= 0)
     order = np.argsort(user[keep], kind="stable")
     user, item = user[keep][order], item[keep][order]

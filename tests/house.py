@@ -13,7 +13,9 @@ from scipy.sparse import lil_array
 from scipy.sparse.csgraph import connected_components
 
 PACKAGE = Path(__file__).resolve().parents[1] / "bayesfac"
-CROWDED = 16  # files of one folder, without __init__.py
+CROWDED = (
+    16  # files of one folder, without __init__.py and, in the folder of a family, without methods
+)
 METHOD_LINES = 300  # of a method and its private files _NAME_*.py
 RUN, REPEATED = (
     6,
@@ -73,10 +75,16 @@ def circles(package=PACKAGE):
     return [members for members in together if len(members) > 1]
 
 
+def methods(package=PACKAGE):
+    """The files of methods, which are in the folders of their families."""
+    return sorted((package / "models").glob("*/[!_]*.py"))
+
+
 def crowded(package=PACKAGE):
     """Map every folder with more than CROWDED files to its number of files."""
     folders = [package, *(folder for folder in package.rglob("*") if folder.is_dir())]
-    sizes = {folder: len({*folder.glob("*.py")} - {folder / "__init__.py"}) for folder in folders}
+    aside = {*package.rglob("__init__.py"), *methods(package)}
+    sizes = {folder: len({*folder.glob("*.py")} - aside) for folder in folders}
     return {f.relative_to(package.parent).as_posix(): n for f, n in sizes.items() if n > CROWDED}
 
 
@@ -108,7 +116,7 @@ def repeated(package=PACKAGE):
 def long_methods(package=PACKAGE):
     """Map every method over METHOD_LINES lines whose header has no argument to its number of lines."""
     found = {}
-    for file in sorted((package / "models").glob("*/[!_]*.py")):
+    for file in methods(package):
         size = lines(file, *file.parent.glob(f"_{file.stem}_*.py"))
         header = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         argued = any(line.startswith(ARGUMENT) for line in header.splitlines())

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from unittest.mock import patch
@@ -432,3 +434,9 @@ def test_errors_on_a_path_name_the_value_and_the_repeat(monkeypatch):
     with pytest.raises(NumericalError, match="at penalty=7.5") as caught:
         bf.path("mmmf", ratings, [1.0, 7.5], n_components=1, repeats=1)
     assert caught.value.__notes__ == ["in repeat 1 of the path"]
+
+
+def test_methods_are_found_before_any_fit():
+    code = "from bayesfac.core.method import lookup; print(lookup('enmf'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Unknown method 'enmf'; did you mean" in done.stderr and "bpmf" in done.stderr

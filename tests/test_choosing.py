@@ -1,5 +1,7 @@
 """Settings that the user leaves open: chosen by held-out ratings, shown, and reproduced by `fit.hyper`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from bayesfac.core.method import REGISTRY, settle
 from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
 from bayesfac.models.ratings._shared.margins import HALF
 
+FALLING = "; the last candidate, and the score was still falling: try a larger penalty"
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)
 
 
@@ -87,6 +90,50 @@ def test_tables_with_fewer_items_than_the_default_components_have_candidates():
             assert method.choices(few, method.Hyper(), {}), method.name
     fit = bf.fit("pmf", few, progress=False)
     assert fit.hyper.n_components == 5 and fit.notes[0].startswith("chosen: ")
+
+
+@pytest.mark.parametrize("lowest", [-4, -3, -1, 0, 6, 8, 9, 11])
+def test_the_climb_goes_on_beyond_the_ends_of_a_list(lowest):
+    scores = {number: (number - lowest) ** 2 for number in range(-3, 10)}
+    assert climb(7, lambda number, further: scores[number], beyond=3) == min(max(lowest, -3), 9)
+    assert climb(7, lambda number, further: scores[number]) == min(max(lowest, 0), 6)
+
+
+def test_beyond_its_ends_the_climb_does_not_follow_rounding():
+    """Inside the list the smallest gain counts; outside of it, settings that score alike end the search."""
+    asked = []
+    climb(7, lambda number, further: asked.append(number) or 1 - 1e-3 * number, 2e-3, 3)
+    assert max(asked) == 7
+
+
+@pytest.mark.parametrize(
+    ("penalties", "chosen", "said"),
+    [
+        ([0.2, 0.4, 0.8], 1.6, FALLING),
+        ([0.2, 0.3, 0.5], 0.5, FALLING),
+        ([1.0, 1.5, 2.25, 3.375, 5.0625], 8.0, "; the search went on beyond the last candidate"),
+        ([1e3, 2e3, 3e3], 3e3, "; the last candidate, no better than the one next to it"),
+        ([20.0, 40.0, 80.0, 160.0], 8.0, "; the search went on beyond the first candidate"),
+        ([1.0, 6.0, 30.0], 8.0, ""),
+        ([2.0, 4.0, 8.0], 8.0, ""),
+    ],
+)
+def test_a_choice_at_the_end_of_its_candidates_goes_on_or_says_so(
+    ratings, penalties, chosen, said, monkeypatch
+):
+    """A list in which each candidate is the one before times a factor is made longer."""
+
+    class Made(by_cells.Search):
+        def score(self, number, further):
+            self.scores[number] = min(20, np.log(self.candidate(number)["penalty"] / 8) ** 2)
+            return self.scores[number]
+
+    monkeypatch.setattr(choosing, "Search", Made)
+    listed = [{"penalty": penalty} for penalty in penalties]
+    mmmf = replace(REGISTRY["mmmf"], choices=lambda *given: [] if given[2] else listed)
+    found = choose(mmmf, ratings, {"n_components": 2}, 0)
+    assert found.how[0].endswith("short fits" + said)
+    assert found.values["penalty"] == pytest.approx(chosen, rel=0.3)
 
 
 @pytest.mark.parametrize("name", ["urp", "pmf", "pmmmf"])

@@ -63,6 +63,13 @@ def test_a_crowded_folder_is_found(tmp_path):
     assert house.crowded(toy) == {"toy/room": 17}
 
 
+def test_methods_do_not_crowd_the_folder_of_their_family(tmp_path):
+    toy = package(tmp_path, **{f"models__f__m{k}": "" for k in range(17)})
+    assert house.crowded(toy) == {}
+    toy = package(tmp_path, **{f"models__f___m{k}": "" for k in range(17)})
+    assert house.crowded(toy) == {"toy/models/f": 17}
+
+
 def test_a_long_method_is_found_unless_its_header_argues(tmp_path):
     line = "x = 1\n"
     files = {"models__f__long": 200 * line, "models__f___long_part": 101 * line}

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from bayesfac.cli import new_method
+from tests import house
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = [
     "bayesfac",
     "tests",
     "docs/skeleton_method.py",
+    "docs/skeleton_counts.py",
     "docs/skeleton_labels.py",
     "pyproject.toml",
     "README.md",
@@ -83,6 +85,41 @@ def test_its_tests_and_the_contract_pass(checkout, family):
     rules = ["tests/test_structure.py", "-k", "demo_method or registered or method_files"]
     code, out, _ = run(checkout, "pytest", *rules, "-q", "-p", "no:cacheprovider")
     assert code == 0, out
+    assert run(checkout, "tests.house")[0] == 0
+
+
+@pytest.mark.parametrize("family", new_method.SKELETONS)
+def test_its_folder_has_room_for_many(checkout, family):
+    """More methods than a folder may have other files, as the ratings have; their private files count."""
+    package = checkout / "bayesfac"
+    for number in range(house.CROWDED + 1):
+        for path, text in new_method.laid_out(checkout, f"demo_{number}", family).items():
+            (checkout / path).write_text(text)
+    assert house.crowded(package) == {}
+    for number in range(house.CROWDED + 1):
+        (package / "models" / family / f"_demo_{number}.py").write_text("")
+    assert list(house.crowded(package)) == [f"bayesfac/models/{family}"]
+
+
+def test_lint_passes_with_one_more_method_of_ratings(checkout):
+    assert run(checkout, "bayesfac.cli", "new-method", "demo_method")[0] == 0
+    code, out, err = run(checkout, "tests.house")
+    assert code == 0, out + err
+
+
+@pytest.mark.parametrize("family", new_method.ALONE)
+def test_a_family_without_a_skeleton_says_what_to_copy(family):
+    with pytest.raises(ValueError, match=f"got {family}: begin with a copy of bayesfac") as refused:
+        new_method.laid_out(ROOT, "demo_method", family)
+    (path,) = [word for word in str(refused.value).split() if word.startswith("bayesfac/models")]
+    assert (ROOT / path.rstrip(",")).is_file()
+
+
+def test_every_family_has_a_skeleton_or_a_reason():
+    folders = {
+        f.name for f in (ROOT / "bayesfac" / "models").iterdir() if (f / "__init__.py").is_file()
+    }
+    assert folders == {*new_method.SKELETONS, *new_method.ALONE}
 
 
 @pytest.mark.parametrize(

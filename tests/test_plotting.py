@@ -51,6 +51,7 @@ def test_a_figure_stays_with_pyplot_so_that_a_notebook_shows_it(point):
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), point.trace)
 
 
+@pytest.mark.filterwarnings("ignore:2 of 67 held-out:bayesfac.core.errors.DataWarning")
 def test_reports_leave_no_figure_open(parts, point, tmp_path):
     bf.compare({"point": point}, parts[1]).to_html(tmp_path / "r.html")
     assert not plt.get_fignums()

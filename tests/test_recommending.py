@@ -296,6 +296,18 @@ def test_everywhere_of_views_names_view_and_feature():
 
 
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.DataWarning")
+def test_pairs_to_exclude_of_which_none_is_known_are_named(draws, ratings):
+    frame = ratings.frame().rename(columns={"user": "item", "item": "user"})
+    with pytest.warns(
+        DataWarning, match=r"no pair of exclude is known, such as \('film \w', 'user \d+'\)"
+    ):
+        wrong = draws.recommend("user 3", 3, exclude=frame)
+    pd.testing.assert_frame_equal(wrong, draws.recommend("user 3", 3))
+    # pairs of other users are known, and an empty table excludes nothing
+    draws.recommend("user 3", 3, exclude=ratings.take(ratings.user == 0))
+    draws.recommend("user 3", 3, exclude=frame.iloc[:0])
+
+
 def test_excluded_items_without_training_data_are_not_recommended():
     """As after a split: the item is in the data, and no rating of it in training."""
     whole = bf.datasets.make_ratings(20, 6, 2, density=0.7, seed=0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from bayesfac.choosing.by_cells import CELLS, Search, climb
+from bayesfac.choosing.by_cells import Search, climb
 from bayesfac.choosing.by_rows import choose_by_rows
 from bayesfac.choosing.settings import Chosen, size
 from bayesfac.core.data.divided.large import LargeRatings
@@ -50,8 +50,8 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
         also = varied(method, data, given, found.values)
         key = jax.random.key(seed)
         search = Search(method, *parts, found.hyper, candidates, key, also, programs)
-        best = climb(len(candidates), search.score, CELLS / size(parts[1]))
-        found.add(search.refined(best), search.told())
+        best = climb(len(candidates), search.score, search.same, search.beyond)
+        found.add(search.refined(best), search.told(best))
     return found
 
 

@@ -1,7 +1,8 @@
 """Candidates compared on held-out cells by short fits.
 
 The search climbs: it begins in the middle of the list, goes on towards stronger settings from the fit that it
-has, or towards weaker settings from a fresh start, and stops when the score gets worse.
+has, or towards weaker settings from a fresh start, and stops when the score gets worse. If each candidate is
+the one before times the same factor, the search goes on beyond the ends of the list, for half its length.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,8 +27,10 @@ ITERATIONS = 60  # of L-BFGS for each candidate
 ALIKE, CELLS = 1e-5, 3
 
 
-def climb(n: int, score: Callable[[int, bool], float], same: float = 0.0) -> int:
+def climb(n: int, score: Callable[[int, bool], float], same: float = 0.0, beyond: int = 0) -> int:
     """The number with the lowest score, for scores that fall and then rise; `score(number, further)`.
+
+    Numbers are from 0 to n - 1. `beyond` these, the search goes on while scores fall by more than `same`.
 
     `further` says that the number before was scored just now: the search goes on in the same direction.
     Settings so strong that they leave no factors have equal scores, or scores that differ by `same` at most:
@@ -37,15 +40,20 @@ def climb(n: int, score: Callable[[int, bool], float], same: float = 0.0) -> int
     5
     >>> climb(7, lambda number, further: min(1, abs(number - 1)))
     1
+    >>> climb(7, lambda number, further: abs(number - 8), beyond=3)
+    8
     """
     middle = n // 2
     scores = {middle: score(middle, False)}
     for step in (1, -1):
         at = middle
-        while 0 <= at + step < n:
+        while -beyond <= at + step < n + beyond:
             scores[at + step] = score(at + step, step > 0)
-            gain = scores[at] - scores[at + step]
+            gain, inside = scores[at] - scores[at + step], 0 <= at + step < n
             alike = step < 0 and abs(gain) <= max(same, ALIKE * abs(scores[at]))
+            if not inside and not gain > same:
+                del scores[at + step]
+                break
             if not (gain > 0 or alike):
                 break
             at += step
@@ -69,40 +77,54 @@ class Search:
         self.train, self.scores = train, dict[int, float]()
         self.settings = Settings(method, train, hyper, candidates, also=also)
         self.programs: dict[Any, Callable[..., Any]] = {} if programs is None else programs
+        self.same, self.ratio = CELLS / size(held), ratio(candidates)
+        self.beyond = len(candidates) // 2 if self.ratio else 0
         self.last: Any = None
 
     def score(self, number: int, further: bool) -> float:
         """The mean loss of the candidate on the held-out part, after few steps."""
-        hyper, numbers = self.settings.settled[number], self.settings.numbers
+        settled = self.settings.settled
+        if number not in settled:
+            settled[number] = self.settings.settle(self.candidate(number))
+        hyper, numbers = settled[number], self.settings.numbers
         data = self.method.ready(self.train, hyper)
         job = Job(self.method, data, hyper, self.key)
         own = self.method.choice_start or self.method.start  # may depend on the candidate
         warm = further and numbers and own is None
         start = self.last if warm else job.start_point(self.key, own)
-        settled, values = self.settings.program(number)
+        usual, values = self.settings.program(number)
         if self.method.update is not None:
-            p = swept(self.method, settled, start, data, values)
+            p = swept(self.method, usual, start, data, values)
         else:
-            p = descended(job, start, list(values), tuple(values.values()), self.programs, settled)
+            p = descended(job, start, list(values), tuple(values.values()), self.programs, usual)
         self.last = p
         if self.method.derive:
             p = p._replace(**self.method.derive(p, data, hyper))
-        self.scores[number] = loss(self.method, p, self.train, self.held, settled, values)
-        check_number(self.scores[number], "score", f"under {dict(self.candidates[number])}")
+        self.scores[number] = loss(self.method, p, self.train, self.held, usual, values)
+        check_number(self.scores[number], "score", f"under {self.candidate(number)}")
         return self.scores[number]
+
+    def candidate(self, number: int) -> dict[str, Any]:
+        """The candidate of this number, which may lie beyond the list."""
+        near = min(max(number, 0), len(self.candidates) - 1)
+        beyond = number - near
+        return {
+            k: v * self.ratio[k] ** beyond if beyond else v
+            for k, v in self.candidates[near].items()
+        }
 
     def refined(self, best: int) -> dict[str, Any]:
         """The best candidate; of numbers above 0, the minimum of the parabola through three scores."""
         before, here, after = (self.scores.get(best + step) for step in (-1, 0, 1))
-        values = dict(self.candidates[best])
+        values = self.candidate(best)
         if not self.settings.numbers or before is None or after is None or here is None:
             return values
         bend = before - 2 * here + after
         step = (before - after) / (2 * bend) if bend > 0 else 0.0
-        toward = self.candidates[best + (1 if step > 0 else -1)]
-        return jax.tree.map(lambda a, b: float(a * (b / a) ** abs(step)), values, dict(toward))
+        toward = self.candidate(best + (1 if step > 0 else -1))
+        return jax.tree.map(lambda a, b: float(a * (b / a) ** abs(step)), values, toward)
 
-    def told(self) -> str:
+    def told(self, best: int) -> str:
         """The end of a sentence: from what was chosen, and by what."""
         ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
         least, most = min(self.scores.values()), max(self.scores.values())
@@ -113,8 +135,42 @@ class Search:
         return (
             f"from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by "
             f"{judge}: {least:.4g}, largest {most:.4g} in "
-            f"{len(self.scores)} short fits"
+            f"{len(self.scores)} short fits{self.told_of_end(best)}"
         )
+
+    def told_of_end(self, best: int) -> str:
+        """The rest of the sentence if the best candidate is at an end of the list, or beyond it."""
+        last = len(self.candidates) - 1
+        if 0 < best < last or not last:
+            return ""
+        step, where = (1, "last") if best > 0 else (-1, "first")
+        if best + step in self.scores:  # the search went on until the score got worse
+            return (
+                f"; the search went on beyond the {where} candidate"
+                if not 0 <= best <= last
+                else ""
+            )
+        gain = self.scores.get(best - step, np.inf) - self.scores[best]
+        if gain <= self.same:
+            return f"; the {where} candidate, no better than the one next to it"
+        name = next(iter(self.candidates[0]))
+        here, before = (next(iter(self.candidate(at).values())) for at in (best, best - step))
+        way = "larger" if here > before else "smaller"
+        return f"; the {where} candidate, and the score was still falling: try a {way} {name}"
+
+
+def ratio(candidates: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The factor by which each setting grows from one candidate to the next; empty if this is no constant.
+
+    >>> ratio([{"a": 1.0}, {"a": 2.0}, {"a": 4.0}]), ratio([{"a": 1.0}, {"a": 2.0}, {"a": 3.0}])
+    ({'a': 2.0}, {})
+    """
+    if len(candidates) < 3 or not all(type(x) is float for one in candidates for x in one.values()):
+        return {}
+    table = np.array([list(one.values()) for one in candidates])
+    steps = table[1:] / table[:-1]
+    same = (steps > 0).all() and np.allclose(steps, steps[0], rtol=1e-6, atol=0)
+    return dict(zip(candidates[0], steps[0].tolist(), strict=True)) if same else {}
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.choosing.logistic import without_labels
-from bayesfac.choosing.settings import Chosen, Settings
+from bayesfac.choosing.settings import Chosen, Settings, at_end
 from bayesfac.core.data.cells import Cells, Grid
 from bayesfac.core.data.reading import positions_of, real
 from bayesfac.core.data.scaling import rescaled
@@ -83,7 +83,8 @@ def choose_by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Cho
     if values:
         cut = values.get("cut", cut_of(settled))
         said = told(parts, cut) if binary else told_of_numbers(parts)
-        found.add(values, f"by {said}, in {len(seen) + len(parts) - 1} short fits")
+        short = f"{len(seen) + len(parts) - 1} short fits{at_end(candidates, best)}"
+        found.add(values, f"by {said}, in {short}")
         found.how += against_logistic(data, parts, cut, seed) if binary else []
     return found
 

@@ -44,11 +44,14 @@ class Settings:
         self, method: Method, data: Any, hyper: Mapping[str, Any], candidates: Sequence[Mapping[str, Any]],
         aside: tuple[str, ...] = (), like: "Settings | None" = None, also: Collection[str] = (),
     ) -> None:  # fmt: skip
-        self.settled = [settle(method, data, {**hyper, **one}) for one in candidates]
+        self.settle = lambda one: settle(method, data, {**hyper, **one})
+        self.settled = dict(enumerate(map(self.settle, candidates)))
         if like is not None:
             self.usual, self.open, self.numbers = like.usual, like.open, like.numbers
             return
-        fields = dict(zip(method.Hyper._fields, zip(*self.settled, strict=True), strict=True))
+        fields = dict(
+            zip(method.Hyper._fields, zip(*self.settled.values(), strict=True), strict=True)
+        )
         differ = [name for name, values in fields.items() if len(set(values)) > 1]
         self.open = [name for name in differ if name not in aside]
         self.numbers = all(_is_number(value) for name in self.open for value in fields[name])
@@ -70,6 +73,22 @@ def _is_number(value: Any) -> bool:
     """Whether this is a number above 0, or several."""
     found = jax.tree.leaves(value)
     return bool(found) and all(isinstance(x, float) and x > 0 for x in found)
+
+
+def at_end(candidates: Sequence[Mapping[str, Any]], best: int) -> str:
+    """The end of a sentence if the best of several candidates is the smallest or the largest number.
+
+    >>> [at_end([{"a": 3.0}, {"a": 1.0}, {"a": 2.0}], best) for best in (0, 2)]
+    [', the largest of 3 candidates (1 to 3)', '']
+    """
+    numbers: list[Any] = [next(iter(one.values()), None) for one in candidates]
+    if len(numbers) < 2 or not all(isinstance(number, float) for number in numbers):
+        return ""
+    least, *_, most = sorted(numbers)
+    if numbers[best] not in (least, most):
+        return ""
+    place = "largest" if numbers[best] == most else "smallest"
+    return f", the {place} of {len(numbers)} candidates ({shown(least)} to {shown(most)})"
 
 
 def size(data: Any) -> int:

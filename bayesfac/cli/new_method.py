@@ -12,10 +12,13 @@ from bayesfac.core.files import atomic
 # family -> the method that is copied, and its test
 SKELETONS = {
     "ratings": ("docs/skeleton_method.py", "tests/templates/ratings.py"),
+    "counts": ("docs/skeleton_counts.py", "tests/templates/counts.py"),
     "topics": ("bayesfac/models/topics/plsa.py", "tests/templates/topics.py"),
     "labels": ("docs/skeleton_labels.py", "tests/templates/labels.py"),
     "tasks": ("docs/skeleton_labels.py", "tests/templates/labels.py"),
 }
+# families of one method, which is no skeleton: most of its lines are about its own law
+ALONE = {"collective": "cmf", "tensors": "cp"}
 BIBLIOGRAPHY = "bayesfac/references.bib"
 ENTRY = """
 @article{{{name},
@@ -45,6 +48,11 @@ def new_method(args: argparse.Namespace) -> int:
 
 def laid_out(root: Path, name: str, family: str) -> dict[str, str]:
     """Map the path of each file to its text, or refuse the name."""
+    if family in ALONE:
+        raise ValueError(
+            f"Expected a family with a skeleton ({', '.join(SKELETONS)}), got {family}: begin with a copy of "
+            f"bayesfac/models/{family}/{ALONE[family]}.py, of its test and of its entry in {BIBLIOGRAPHY}"
+        )
     source, test = SKELETONS[family]
     for needed in (source, test, BIBLIOGRAPHY, "pyproject.toml"):
         if not (root / needed).is_file():
@@ -65,7 +73,7 @@ def laid_out(root: Path, name: str, family: str) -> dict[str, str]:
     method = method.replace(" Copy this file to begin a method.", "", 1)
     method = re.sub(r'name="\w+"(,\s*)cite="\w+"', rf'name="{name}"\1cite="{name}"', method)
     tests = (root / test).read_text(encoding="utf-8")
-    tests = re.sub(r"skeleton_(method|topics|labels)", name, tests)
+    tests = re.sub(r"skeleton_(method|counts|topics|labels)", name, tests)
     return {
         f"bayesfac/models/{family}/{name}.py": method,
         f"tests/models/{family}/test_{name}.py": tests,

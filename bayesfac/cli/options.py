@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from bayesfac.cli import arguments, commands, texts
-from bayesfac.cli.new_method import SKELETONS, new_method
+from bayesfac.cli.new_method import ALONE, SKELETONS, new_method
 
 DATA = "a file, or the name of a data set"
 HYPER = ("--set", "hyper", "hyper-parameters of the method, as n_components=16")
@@ -67,7 +67,7 @@ def build_parser() -> Parser:
     _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
     new = _command(add, "new-method", new_method, texts.NEW_METHOD)
     new.add_argument("name", metavar="NAME", help="the name of the method and of its file")
-    _choice(new, "--family", list(SKELETONS), "the kind of data (%(default)s)")
+    _choice(new, "--family", [*SKELETONS, *ALONE], "the kind of data (%(default)s)")
     bench = _command(
         add,
         "bench",

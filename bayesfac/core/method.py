@@ -22,6 +22,7 @@ TRAITS = {
     "no_fold_in": "rows cannot be added to a point fit",
     "no_minibatch": "the law of the data cannot be computed from a sample of the cells",
     "no_prior_predictive": "data cannot be drawn from the prior",
+    "poisson": "the variance of an outcome is its mean",
     "starts_solved": "the start is a minimum already, so that short fits need no sweeps",
 }
 
@@ -267,6 +268,7 @@ def lookup(name: str | Method) -> Method:
     """Return the method of that name, or raise an error that names the nearest one."""
     if isinstance(name, Method):
         return name
+    import_module("bayesfac.models")  # registers every method, before the first fit too
     check_names("method", (name,), REGISTRY)
     return REGISTRY[name]
 

@@ -109,6 +109,25 @@ class Engine:
         return super().__new__(cls)
 
 
+def unused(start: Any, result: "Result") -> list[str]:
+    """A note if sites of `start` have other shapes than those of the result, and so were not used."""
+    found = flattened(result.draws or result.params._asdict())
+    mine = {site: np.shape(value)[2 if result.draws else 0 :] for site, value in found.items()}
+    starts = start if isinstance(start, tuple) else (start or {},)
+    lost = {
+        site: f"{site} of the shape {np.shape(value)}, here {mine[site]}"
+        for one in starts
+        for site, value in one.items()
+        if site in mine and np.shape(value) != mine[site]
+    }
+    if not lost:
+        return []
+    return [
+        f"init was used in part: it has {'; '.join(lost.values())} (another number of components or of "
+        f"labels); {', '.join(lost)} started as usual"
+    ]
+
+
 @dataclass
 class Result:
     """One value of the parameters, or draws of them; never both.

@@ -1,6 +1,7 @@
 """Several fits scored on the same held-out data, in one table."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.errors import DataWarning
 from bayesfac.report.believed import believed, clustered
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
@@ -203,7 +205,22 @@ class Comparison:
 
     def answers(self) -> list[str]:
         """Which fit is better and by how much, whether intervals can be believed, and what to do next."""
-        return [self._better(), *self._intervals(), self._next()]
+        return [self._better(), *self._intervals(), *self.unseen(), self._next()]
+
+    def unseen(self) -> list[str]:
+        """How many test rows have labels without training data, which only the prior predicts."""
+        counts: dict[int, list[str]] = {}
+        for name, scores in self.scores.items():
+            counts.setdefault(int(scores.unseen.sum()), []).append(name)
+        what, said = self._words.what, list[str]()
+        for count, names in counts.items():
+            if count:
+                axes = self.fits[names[0]].data.columns
+                labels = " or ".join(f"a{'n' * (axis[0] in 'aeio')} {axis}" for axis in axes)
+                fits = f" ({', '.join(names)})" if len(counts) > 1 else ""
+                total = f"{count:,} of {len(self.scores[names[0]]):,} held-out {what}"
+                said.append(f"{total} have {labels} without training data{fits}.")
+        return said
 
     def _better(self) -> str:
         """The best fit by the main score, and its difference from each other fit."""
@@ -320,7 +337,11 @@ def compare(
     if others and named[first].data.kind == "Views":
         raise TypeError(f"Expected fits only for a test on views, got {next(iter(others))!r}")
     made = {n: outside(n, other, same[first], named[first].data) for n, other in others.items()}
-    return Comparison(named, test, same, about, train, made)
+    comparison = Comparison(named, test, same, about, train, made)
+    for sentence in comparison.unseen():
+        told = f"{sentence} If there should be none, the columns of the test set may be exchanged"
+        warnings.warn(told, DataWarning, stacklevel=3)
+    return comparison
 
 
 def _is_fit(one: Any) -> bool:

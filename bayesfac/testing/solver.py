@@ -51,9 +51,12 @@ def check_descent(method: Method, key: jax.Array) -> str | None:
         trace = np.asarray(costs)
         require(np.isfinite(trace).all(), "the objective is not finite")
         rise = np.diff(trace) / (1 + np.abs(trace[1:]))
-        message = f"the objective rose by {rise.max():.3g} (relative) in update {rise.argmax() + 1}"
-        require(rise.max() <= 1e-10, message)
-        require(trace[-1] < trace[0], "100 updates did not lower the objective")
+        values = "from {:.12g} to {:.12g}"
+        first = (at := int(rise.argmax())) + 1
+        told = f"by {rise.max():.3g} (relative) in update {first}, {values.format(*trace[at : at + 2])}"
+        require(rise.max() <= 1e-10, f"the objective rose {told}")
+        told = f"100 updates did not lower the objective: {values.format(trace[0], trace[-1])}"
+        require(trace[-1] < trace[0], told)
     return None
 
 

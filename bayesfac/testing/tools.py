@@ -41,11 +41,19 @@ def require(fine: Any, message: str) -> None:
 
 def same(left: Any, right: Any, what: str, rtol: float = 1e-9) -> None:
     """Require that two trees are equal, leaf by leaf, up to rtol * (1 + the largest number of the leaf)."""
-    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        a, b = np.asarray(a), np.asarray(b)
+    leaves, others = jax.tree_util.tree_leaves_with_path(left), jax.tree.leaves(right)
+    for (path, a), b in zip(leaves, others, strict=True):
+        a, b = np.broadcast_arrays(a, b)
         scale = 1 + max(np.abs(a).max(initial=0), np.abs(b).max(initial=0))
-        gap = np.abs(a - b).max(initial=0) / scale
-        require(gap <= rtol, f"{what}: relative difference {gap:.3g}, at most {rtol:g} expected")
+        away = np.abs(a - b)
+        gap = away.max(initial=0) / scale
+        if gap <= rtol:
+            continue
+        at = tuple(map(int, np.unravel_index(away.argmax(), away.shape)))
+        entry = jax.tree_util.keystr(path) + (str(list(at)) if at else "")
+        values = f"{a[at]:.12g} and {b[at]:.12g}{f' at {entry}' if entry else ''}"
+        told = f"relative difference {gap:.3g}, at most {rtol:g} expected"
+        raise AssertionError(f"{what}: {values}, {told}")
 
 
 def points(method: Method, key: jax.Array, data: Any, hyper: Any, count: int) -> list[Any]:

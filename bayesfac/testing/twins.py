@@ -75,7 +75,10 @@ def check_joint(method: Method, key: jax.Array) -> str | None:
     several = [(case.objective(p, case.data)[0], case.joint(p, case.data)[0]) for p in case.points]
     cost, density = map(np.asarray, zip(*several, strict=True))
     worst = np.ptp(cost + density) / (1 + np.abs(cost).max())
-    require(worst <= 1e-9, f"objective + log joint is not constant: the sum varies by {worst:.3g}")
+    told = f"{cost} + {density} = {cost + density}"
+    require(
+        worst <= 1e-9, f"objective + log joint is not constant, but varies by {worst:.3g}: {told}"
+    )
     return None
 
 

@@ -288,6 +288,22 @@ def test_every_engine_starts_where_it_is_told(skeleton):
         fit(skeleton, data, hyper, bf.FixedPoint(), init={"b": np.ones(3)})
 
 
+@pytest.mark.parametrize("engine", [None, bf.Gibbs(2, 2, 2)])
+def test_an_init_of_another_size_is_noted(skeleton, engine):
+    """The users are others, the items are the same: what fits is used, and what does not is named."""
+    data, hyper = skeleton.example(jax.random.key(0))
+    settings = hyper._asdict() | {"progress": False}
+    small = bf.fit(skeleton, data.of_users(0, 4), **settings)
+    started = bf.fit(skeleton, data, engine, init=small, **settings)
+    (note,) = [note for note in started.notes if note.startswith("init ")]
+    assert note == (
+        "init was used in part: it has b of the shape (4,), here (7,) (another number of components or of "
+        "labels); b started as usual"
+    )
+    same = bf.fit(skeleton, data, engine, init=bf.fit(skeleton, data, **settings), **settings)
+    assert not any(note.startswith("init ") for note in same.notes)
+
+
 def test_a_chain_starts_at_the_point_it_is_given(skeleton):
     """Far out, Gibbs leaves at once; with a frozen block it would not."""
     data, hyper = skeleton.example(jax.random.key(0))

@@ -173,6 +173,21 @@ def test_labels_of_0_and_1_and_of_one_number_beside_numbers():
     np.testing.assert_allclose(alone.predict(alone.data.probe).mean.min(), 7)
 
 
+@pytest.mark.parametrize("engine", [None, bf.Gibbs(2, 2, 1)])
+def test_labels_of_two_other_numbers_than_0_and_1_are_named(engine):
+    x, y = made("heres")
+    twos = 2.0 * (y > 0)
+
+    def notes(y):
+        fit = bf.fit("heres", bf.Tasks(x, y), engine, n_components=2, label_sd=1.0, progress=False)
+        return [note for note in fit.notes if "are numbers" in note]
+
+    assert notes(twos) == [
+        "the labels 0 and 2 are numbers: write 1 and 0 for labels that a row has or lacks"
+    ]
+    assert not notes(twos + (x[:, :1] > 0))  # three numbers
+
+
 def test_a_label_that_no_row_has_is_named_beside_numbers():
     x, y = made("heres")
     y = pd.DataFrame({"size": y[:, 0], "never": 0.0, "constant": 7.0, "some": y[:, 1] > 0})

@@ -6,12 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import bayesfac as bf
 from bayesfac import metrics
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.counts import Counts
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.errors import DataWarning
 from bayesfac.core.method import from_sites
+from bayesfac.datasets import make_ratings
 from bayesfac.report.compare import clearly_worse, compare
 from bayesfac.report.diagnostics.held_out import paired_difference
+from bayesfac.report.pages.html import comparison_page
+from bayesfac.split import holdout
 from tests.report import fakes
 
 
@@ -130,6 +136,23 @@ def test_one_user_gives_no_standard_error(comparison) -> None:
     alone = compare(comparison.fits, test.take(np.flatnonzero(test.user == test.user[0])))
     assert "unknown error (one of the users has all cells)" in alone.answers()[0]
     assert "no different" not in alone.answers()[0]
+
+
+def test_held_out_ratings_of_unknown_users_and_items_are_counted() -> None:
+    """Users and items exchanged: their whole numbers overlap, so that some pairs are known."""
+    train, test = holdout(make_ratings(30, 20, 2, seed=0), 0.2, seed=0)
+    fit = bf.fit("pmf", train, n_components=2, noise=0.5, scale_user=1.0, progress=False)
+    wrong = Ratings(test.item, test.user, test.value, levels=test.levels)
+    lost = int((test.user >= 20).sum())
+    said = f"{lost} of {len(test)} held-out ratings have a user or an item without training data"
+    with pytest.warns(DataWarning, match=f"^{said}. If there should be none, the columns"):
+        found = compare({"point": fit, "again": fit}, wrong)
+    assert f"{said}." in repr(found).splitlines()
+    assert f"{said}." in comparison_page(found)
+    other = bf.fit("pmf", wrong, n_components=2, noise=0.5, scale_user=1.0, progress=False)
+    with pytest.warns(DataWarning, match=rf"^{said} \(point\)."):
+        found = compare({"point": fit, "other": other}, wrong)
+    assert [said in line for line in found.answers()] == [False, False, True, False]
 
 
 def test_wrong_input_is_one_clear_line(comparison) -> None:

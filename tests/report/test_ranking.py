@@ -45,6 +45,7 @@ def test_popularity_recommends_the_most_rated(parts, point):
     )
 
 
+@pytest.mark.filterwarnings("ignore:2 of 113 held-out:bayesfac.core.errors.DataWarning")
 def test_compare_shows_recommendations_when_it_knows_the_training_data(parts, point, tmp_path):
     train, test = parts
     both = bf.compare({"point": point}, test, train=train)

@@ -16,6 +16,8 @@ from bayesfac.core.data.columns import Columns, find, is_role, is_wide, with_ind
 from bayesfac.core.data.ratings import Ratings
 
 PAIR = ("user", "item")
+# the variance of counts by their mean; if factors explain nine tenths of it, twice Poisson's is left
+SPREAD = 20.0
 
 
 @jax.tree_util.register_pytree_node_class
@@ -126,6 +128,22 @@ class Counts(Ratings):
             at = place[kept][part.host.origin]
             part.y, part.weight = self.y[at], self.weight[at]
         return part
+
+
+def of_spread(summary: Mapping[str, float]) -> list[str]:
+    """A remark if the counts above zero are far more spread than those of a Poisson law.
+
+    `summary` has the share of pairs above zero, and the mean and sd of the table with its zeros.
+    """
+    mean, square = (x / summary["density"] for x in (summary["mean"], summary["sd"] ** 2))
+    ratio = (square + mean * summary["mean"]) / mean - mean
+    if ratio <= SPREAD:
+        return []
+    return [
+        f"the variance of the counts above zero is {ratio:.3g} times their mean, where a Poisson law has the "
+        "same: the largest counts decide the fit. Lists of items are often better after counts are replaced "
+        "by rounded logarithms, np.rint(1 + np.log(counts)), or by ones; wrmf takes logarithms by itself"
+    ]
 
 
 # -- reading ------------------------------------------------------------------------------------

@@ -154,17 +154,24 @@ def rescaled(data: Tasks, scales: dict[str, Scale]) -> Tasks:
 
 
 def told(data: Tasks, given: Tasks) -> list[str]:
-    """A note on the features that scaling made zero, as they are one number in every row; `given` are the
-    data before. Columns without any cell, as of words that no row has, lose nothing."""
-    lost = []
+    """Notes on labels of two numbers, and on the features that scaling made zero, as they are one number in
+    every row; `given` are the data before. Columns without any cell, as of words that no row has, lose
+    nothing."""
+    lost, notes = [], list[str]()
+    if not given.binary and len(values := np.unique(given.value)) == 2:
+        both = " and ".join(f"{value:g}" for value in values)
+        notes = [f"the labels {both} are numbers: write 1 and 0 for labels that a row has or lacks"]
     for name, scale in data.host.scales.items():
         known = raw_features(data.features[name], scale)
         still = (scale.spread == 0) & (known != CONSTANT) & (given[name].getnnz(0) > 0)
         lost += [f"{name}: {column}" for column in known[still]]
     if not lost or given.host.scales:
-        return []
+        return notes
     named = ", ".join(lost[:5]) + ", ..." * (len(lost) > 5)
-    return [f"{len(lost)} features have (nearly) the same value in all rows and no effect: {named}"]
+    return [
+        *notes,
+        f"{len(lost)} features have (nearly) the same value in all rows and no effect: {named}",
+    ]
 
 
 def raw_features(columns: pd.Index, scale: Scale) -> pd.Index:

@@ -22,8 +22,9 @@ the logarithms. With a < 1 a Gamma density is infinite at zero and has no mode, 
 any shape. Its mode, a / r, is the mean of the Gamma law. So each step of EM sets theta, beta, xi and eta to
 the means of their conditionals, as the paper's updates do.
 
-`bf.fit` chooses a and c, as one number, by held-out pairs. With the paper's value 0.3, the components of
-users with about ten pairs fit noise, and recommendations are worse than lists by popularity. If no rate is
+`bf.fit` chooses a and c, as one number, by the ranks of held-out pairs: their log score, which leaves the
+zeros out, is best without components. With the paper's value 0.3, the components of users with about ten
+pairs fit noise, and recommendations are worse than lists by popularity. If no rate is
 set, b' = d' = sqrt(K a c / mean of the table), so that x_ui is the mean count. If one of b' and d' is set,
 the other one is K a c / mean of the table, divided by it. A user or item without training data gets the prior
 with its rate at the prior mean, b' or d'. Averaged over the whole prior, the mean of 1/xi and so of the
@@ -60,7 +61,9 @@ class Params(NamedTuple):
 
 class Hyper(NamedTuple):
     n_components: int = 20
-    shape_user: float | None = None  # None: chosen by held-out pairs; 0.3 if nothing is held out
+    shape_user: float | None = (
+        None  # None: chosen by ranks of held-out pairs; 0.3 if nothing is held out
+    )
     shape_item: float | None = None
     shape_rate_user: float = 0.3
     shape_rate_item: float = 0.3
@@ -263,7 +266,7 @@ def example(key: jax.Array) -> tuple[Counts, Hyper]:
 METHOD = register(Method(
     name="hpf", cite="gopalan2015hpf", data=Counts, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, choices=choices,
+    update=update, prepare=prepare, choices=choices, choice_by="ranks", choice_sweeps=120,
     start=init,  # every candidate starts anew: a few sweeps do not fully separate components
     conditionals=CONDITIONALS, augment=augment, variational=VARIATIONAL,
     gauge=(Permutation({"log_theta": 1, "log_beta": 1}),),
@@ -273,6 +276,7 @@ METHOD = register(Method(
     },
     traits={
         "nonnegative": "counts are not negative",
+        "poisson": "counts are Poisson numbers, given the factors",
         "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
     },
     waived={"unseen": "new users and items have the mean xi and eta: over all, the mean can be infinite"},

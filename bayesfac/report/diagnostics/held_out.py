@@ -66,6 +66,11 @@ class Rows:
         return len(self.cluster)
 
     @property
+    def unseen(self) -> np.ndarray:
+        """Which test rows have a label without training data."""
+        return self.activity == 0
+
+    @property
     def words(self) -> Words:
         """Words for texts about the scores."""
         return WORDS[self.kind]
@@ -138,6 +143,10 @@ class Scores(Rows):
     def losses(self) -> dict[str, np.ndarray]:
         errors = errors_of(self.value, self.mean, None)
         return {**errors, "log score": -self.log_score, "CRPS": self.crps}
+
+    @property
+    def unseen(self) -> np.ndarray:
+        return self.flagged
 
     def inside(self, level: float) -> np.ndarray:
         """Which true values lie in the central predictive interval of this level."""

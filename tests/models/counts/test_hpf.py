@@ -7,6 +7,7 @@ from scipy import stats
 from scipy.special import gammaln
 
 import bayesfac as bf
+from bayesfac.choosing import choose
 from bayesfac.core.data.cells import Query
 from bayesfac.core.method import REGISTRY
 
@@ -168,3 +169,36 @@ def test_held_out_pairs_choose_the_shapes():
     assert (given.shape_user, given.shape_item) == (0.3, 0.3)
     assert chosen.shape_user == chosen.shape_item > 1
     assert new < old - 0.2
+
+
+def test_the_shapes_are_chosen_for_lists():
+    """Who listens to what: users of 12 tastes with 20 items each, of which few are popular. The log score of
+    held-out pairs, which leaves the zeros out, is best without any factors, at shapes above 9."""
+    rng = np.random.default_rng(0)
+    popular = 1 / (1 + np.arange(500)) ** 0.9
+    genre, taste = rng.dirichlet(np.full(12, 0.15), 500), rng.dirichlet(np.full(12, 0.2), 300)
+    chance = np.log(taste @ genre.T * popular + 1e-12) + rng.gumbel(size=(300, 500))
+    item = np.argsort(-chance, 1)[:, :20].ravel()
+    found = choose(HPF, bf.Counts((np.repeat(np.arange(300), 20), item)), {}, 0)
+    assert found.values["shape_user"] == found.values["shape_item"] < 9
+    assert "by the ranks of held-out pairs" in found.how[0]
+
+
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
+@pytest.mark.parametrize("engine", [bf.FixedPoint(2), bf.Gibbs(1, 1, 1)])
+def test_counts_that_are_far_more_spread_than_poissons_get_advice(engine):
+    rng = np.random.default_rng(0)
+    plays = bf.Counts(np.rint(np.exp(rng.normal(1, 2, (30, 12)))))
+
+    def told(name, counts):
+        own = {"shape_user": 1.0, "shape_item": 1.0} if name == "hpf" else {"scale_user": 1.0}
+        fit = bf.fit(name, counts, engine, n_components=2, progress=False, **own)
+        return [note for note in fit.notes if "rounded logarithms" in note]
+
+    value = plays.value
+    (note,) = told("hpf", plays)
+    assert f"is {value.var() / value.mean():.3g} times their mean" in note
+    assert not told("wrmf", plays)
+    for fine in (np.rint(1 + np.log(value)), np.ones_like(value)):
+        assert not told("hpf", bf.Counts((plays.user, plays.item, fine)))
+    assert not told("hpf", planted()[0])
