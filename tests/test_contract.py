@@ -20,7 +20,11 @@ def test_there_is_something_to_test():
 COSTLY = ("map", "prior", "relabelling", "unseen")
 
 
-@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ("backends", *COSTLY)])
+# `moves` has a file of its own: tests/inference/test_moves.py
+ELSEWHERE = ("backends", "moves", *COSTLY)
+
+
+@pytest.mark.parametrize("check", [name for name in CHECKS if name not in ELSEWHERE])
 def test_contract(method, check, key):
     if reason := CHECKS[check](method, key):
         pytest.skip(reason)
@@ -83,6 +87,5 @@ def test_the_skeleton_keeps_it_too(skeleton):
     assert [name for name, said in kept.items() if said != "kept"] == [
         "gauge",
         "fold_in",
-        "moves",
         "variational",
     ]

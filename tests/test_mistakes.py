@@ -1,58 +1,90 @@
-"""The tests are worth what they catch: mistakes in the source, each of which a quick test must see.
+"""The tests are worth what they catch: known mistakes, each of which a quick check must see.
 
-`make test-all` plants all of them, `make test` as many as fit into a minute, in another order at every commit.
+A mistake is planted in a record, in place of one of its fields (`tests/mutants*.py`), or in the source
+(`tests/mistakes/*.toml`). `make test-all` plants all of them, `make test` as many as fit into a minute, in
+another order at every commit.
 """
 
+import importlib
 import random
 import subprocess
 import time
 from collections import Counter
+from dataclasses import replace
 
+import jax
 import pytest
 
+from bayesfac.testing import CHECKS
+from tests import (  # noqa: F401  # add their own to MUTANTS
+    mutants_of_counts,
+    mutants_of_laws,
+    mutants_of_limits,
+    mutants_of_machines,
+    mutants_of_topics,
+)
 from tests.mistaken import ROOT, caught, mistakes
+from tests.mutants import MUTANTS
 
-MISTAKES = {mistake.what: mistake for mistake in mistakes()}
+SOURCES = {mistake.what: mistake for mistake in mistakes()}
 MINUTE = 60.0
 
 
-def order():
-    """The names of the mistakes, in an order that the commit decides."""
-    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout or "no git"
-    return random.Random(commit).sample(sorted(MISTAKES), len(MISTAKES))
+def golden_of(name):
+    """`golden` of tests/models/FAMILY/test_NAME.py: one step of the method, computed by hand."""
+    (path,) = (ROOT / "tests" / "models").glob(f"*/test_{name}.py")
+    return importlib.import_module(f"tests.models.{path.parent.name}.{path.stem}").golden
 
 
-def seen(mistake):
-    found, seconds, said = caught(mistake)
-    assert found, f"{mistake.test} did not see this in {seconds:.0f} s: {mistake.what}\n{said}"
+def see(name):
+    """An AssertionError finds a mistake in a record; any other exception is a fault of the check."""
+    if name in SOURCES:
+        found, seconds, said = caught(SOURCES[name])
+        assert found, f"{SOURCES[name].test} did not see it in {seconds:.0f} s: {name}\n{said}"
+        return
+    check, method = MUTANTS[name]
+    with pytest.raises(AssertionError):
+        if check == "golden":
+            golden_of(method.name)(method)
+        elif reason := CHECKS[check](method, jax.random.key(0)):
+            pytest.fail(f"{check} does not apply: {reason}")
 
 
 def test_every_mistake_has_its_own_name_and_stands_in_its_file():
-    names = Counter(mistake.what for mistake in mistakes())
+    names = Counter([mistake.what for mistake in mistakes()] + list(MUTANTS))
     assert not [name for name, count in names.items() if count > 1]
-    for mistake in MISTAKES.values():
+    for mistake in SOURCES.values():
         compile(mistake.planted(), mistake.file, "exec")
 
 
-def test_a_mistake_that_changes_nothing_is_not_caught():
-    """A check of the check: with a comment for a mistake, the test passes."""
-    some = next(iter(MISTAKES.values()))
-    harmless = type(some)("", some.file, some.right, some.right + "  # a comment", some.test)
-    assert not caught(harmless)[0]
+def test_every_check_has_a_mistake():
+    assert {check for check, _ in MUTANTS.values()} == {*CHECKS, "golden"}
+
+
+def test_what_changes_nothing_is_not_caught():
+    """A check of the check: with a blank after the passage, the test passes."""
+    some = SOURCES["ard_mf: the law of alpha forgets the variances of the rows"]
+    assert not caught(replace(some, wrong=some.right + " "))[0]
+
+
+def order():
+    """The names of all mistakes, in an order that the commit decides."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout or "no git"
+    return random.Random(commit).sample(names := sorted([*SOURCES, *MUTANTS]), len(names))
 
 
 @pytest.mark.timeout(600)
 def test_a_minute_of_mistakes():
     begun = time.perf_counter()
     for name in order():
-        seen(MISTAKES[name])
+        see(name)
         if time.perf_counter() - begun > MINUTE:
             break
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", sorted(MISTAKES))
+@pytest.mark.parametrize("name", sorted([*SOURCES, *MUTANTS]))
 def test_the_mistake_is_caught(name):
-    seen(MISTAKES[name])
+    see(name)

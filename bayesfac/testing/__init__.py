@@ -14,8 +14,9 @@ import jax
 
 from bayesfac.core.method import Method
 from bayesfac.testing.invariance import check_backends, check_gauge, check_mask, check_relabelling
+from bayesfac.testing.moves import check_moves
 from bayesfac.testing.predictions import check_fold_in, check_observed, check_predict, check_unseen
-from bayesfac.testing.sampler import check_conditionals, check_moves
+from bayesfac.testing.sampler import check_conditionals
 from bayesfac.testing.solver import check_descent, check_map, check_optimum, check_tree
 from bayesfac.testing.tools import CHECKS
 from bayesfac.testing.twins import (

@@ -348,6 +348,5 @@ METHOD = register(Method(
     dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
           "alpha": (), "cuts": ("{key}_threshold",)},
     traits={"no_fold_in": "a new row may have cells in several matrices"},
-    waived={"moves": "two are Metropolis steps; Geweke's test checks their law"},
 ))
 # fmt: on

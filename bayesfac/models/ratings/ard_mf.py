@@ -395,6 +395,5 @@ METHOD = register(Method(
                        signed=("U", "V", "mu_U", "mu_V")),),
     dims={"U": ("user", "component"), "V": ("item", "component"), "mu_U": ("component",),
           "mu_V": ("component",), "tau": ("component",), "alpha": ()},
-    waived={"moves": "they are Metropolis steps; Geweke's test checks their law"},
 ))
 # fmt: on

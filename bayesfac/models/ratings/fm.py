@@ -192,6 +192,5 @@ METHOD = register(Method(
     update=update, prepare=prepare, start=start, held=held, choices=noise_choices, ready=machine.ready,
     conditionals=CONDITIONALS, moves=machine_moves.moves(observed), noncentred=("U", "V"),
     gauge=machine.gauge, dims=machine.DIMS | {"alpha": ()},
-    waived={"moves": "one draws new rows; Geweke's test checks its law"},
 ))
 # fmt: on

@@ -368,9 +368,6 @@ METHOD = register(Method(
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | {"theta": ("user", "threshold")},
     traits={"no_fold_in": KINK},
-    waived={
-        "optimum": KINK, "map": KINK,
-        "moves": "the scale moves by a Metropolis step; Geweke's test checks its law",
-    },
+    waived={"optimum": KINK, "map": KINK},
 ))
 # fmt: on

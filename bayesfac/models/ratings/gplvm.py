@@ -392,6 +392,5 @@ METHOD = register(Method(
         "W": ("user", "feature"), "X": ("item", "component"), "bias_item": ("item",),
         "precision": ("group",), "alpha": (),
     },
-    waived={"moves": "positions move by Metropolis steps; Geweke's test checks their law"},
 ))
 # fmt: on

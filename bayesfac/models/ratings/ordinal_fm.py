@@ -186,6 +186,5 @@ METHOD = register(Method(
     conditionals=CONDITIONALS, augment=augment, moves=MOVES, noncentred=("U", "V"),
     row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
     gauge=machine.gauge, dims=machine.DIMS | cuts.DIMS,
-    waived={"moves": "some draw rows or are Metropolis steps; Geweke's test checks their law"},
 ))
 # fmt: on

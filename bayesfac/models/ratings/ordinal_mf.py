@@ -217,6 +217,5 @@ METHOD = register(Method(
     row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
     gauge=partial(wishart.gauge, floating=True),
     dims=wishart.DIMS | cuts.DIMS,
-    waived={"moves": "two are Metropolis steps; Geweke's test checks their law"},
 ))
 # fmt: on

@@ -86,3 +86,39 @@ def test_the_start_that_predicts_left_out_cells_is_used(monkeypatch):
         )
         found = sides[0].mean @ sides[1].mean.T
         assert np.sqrt(np.mean((found - full) ** 2)) < 0.2
+
+
+def expected_joint(sides, alpha, y, cells, h):
+    """The expected log joint of bpmf plus the entropy of the rows, up to a constant."""
+    second = [side[0][:, :, None] * side[0][:, None] + side[1] for side in sides]
+    means, squares = (
+        jnp.einsum(f"n{k},n{k}->n", U[cells.row], V[cells.col])
+        for k, (U, V) in (("k", [side[0] for side in sides]), ("kl", second))
+    )
+    value = 0.5 * len(y) * jnp.log(alpha) - 0.5 * alpha * jnp.sum(y**2 - 2 * y * means + squares)
+    value += (h.alpha_shape - 1) * jnp.log(alpha) - h.alpha_rate * alpha
+    for mean, cov, mu, L in sides:
+        log, K, n = jnp.linalg.slogdet(L)[1], len(mu), len(mean)
+        away = (mean - mu).T @ (mean - mu) + cov.sum(0)
+        value += 0.5 * (n * log - jnp.trace(L @ away) + jnp.linalg.slogdet(cov)[1].sum())
+        value += 0.5 * (log - h.beta0 * mu @ L @ mu)  # mu ~ N(0, (beta0 L)^-1)
+        value += 0.5 * ((K - K - 1) * log - h.rate * jnp.trace(L))  # L ~ Wishart(K, I / rate)
+    return value
+
+
+def test_scales_end_where_an_independent_bound_is_stationary():
+    method = REGISTRY["bpmf"]
+    data, h = method.example(jax.random.key(3))
+    p, y = method.init(jax.random.key(4), data, h), data.y - h.offset
+    observe = bayes.normal(y, h.alpha_shape, h.alpha_rate)
+    problem = bayes.Problem(data.cells, (None, None), h, observe)
+    sides = [bayes.certain(p.U, p.mu_U, p.Lambda_U), bayes.certain(p.V, p.mu_V, p.Lambda_V)]
+    first = bayes.nothing_seen(problem, (p.alpha, jnp.zeros(())))
+    end = jax.jit(lambda sides: bayes.swept(problem, first, sides, 0, 3000))(sides)
+    found = [tuple(side[:4]) for side in end.sides], end.seen.own[0]
+    slopes = jax.jit(jax.grad(lambda found: expected_joint(*found, y, data.cells, h)))(found)
+    worst = {
+        jax.tree_util.keystr(at): jnp.abs(x).max()
+        for at, x in jax.tree_util.tree_leaves_with_path(slopes)
+    }
+    assert max(worst.values()) < 1e-5, worst

@@ -8,6 +8,7 @@ from scipy import stats
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
+from bayesfac.models.ratings import ard_mf
 from bayesfac.models.ratings._shared.rank import above_noise
 
 ARD = REGISTRY["ard_mf"]
@@ -131,3 +132,41 @@ def test_gibbs_and_nuts_agree():
     error = np.sqrt(sum(b.var(0, ddof=1) / len(b) for b in blocks))
     z = (one.mean((0, 1)) - two.mean((0, 1))) / error
     assert np.abs(z).max() < 4, z
+
+
+def test_a_point_has_the_ridge_and_the_noise_that_it_lacks():
+    """`point_of` beside its definition, row by row; afterwards both sides have the same precision."""
+    data, h = ARD.example(jax.random.key(5))
+    q = ARD.variational.begin(ARD.init(jax.random.key(6), data, h), data, h)
+    for _ in range(3):
+        q = ARD.variational.update(q, data, h)
+    U, V = ({name: np.asarray(x) for name, x in site.items()} for site in (q.U, q.V))
+    alpha = float(q.alpha["shape"] / q.alpha["rate"])
+    tau, cells = (
+        np.asarray(q.tau["shape"] / q.tau["rate"]),
+        list(zip(data.user, data.item, strict=True)),
+    )
+
+    def ridge(
+        other, which
+    ):  # every row has alpha times the variances of its cells; a cell has that of its row
+        sums = {row: 0.0 for row in {cell[which] for cell in cells}}
+        for cell in cells:
+            sums[cell[which]] = sums[cell[which]] + alpha * np.diag(other["cov"][cell[1 - which]])
+        return sum(sums[cell[which]] for cell in cells) / len(cells)
+
+    user, item = tau + ridge(V, 0), tau + ridge(U, 1)
+    doubts = []
+    for i, j in cells:  # the variance of u.v if the cell were left out
+        S, T, u, v = U["cov"][i], V["cov"][j], U["mean"][i], V["mean"][j]
+        variance = np.sum(S * T) + v @ S @ v + u @ T @ u
+        doubts.append(variance / (1 - min(alpha * variance, 0.8)))
+    share, c = 1 / (1 + alpha * np.mean(doubts)), (user / item) ** 0.25
+    p = ard_mf.point_of(q, data)
+    np.testing.assert_allclose(p.alpha, share * alpha, rtol=1e-9)
+    np.testing.assert_allclose(p.tau, share * np.sqrt(user * item), rtol=1e-9)
+    for mine, theirs in ((p.U, U["mean"] * c), (p.V, V["mean"] / c)):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    # rows of precision tau' = tau c^2 that are u / c have the precision tau of u
+    np.testing.assert_allclose(p.tau / share * c**2, user, rtol=1e-9)
+    np.testing.assert_allclose(p.tau / share / c**2, item, rtol=1e-9)

@@ -10,7 +10,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY
-from bayesfac.models.ratings._shared import machine, machine_moves
+from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
 from bayesfac.testing import CHECKS
 from tests.features import with_features
 from tests.inference.test_geweke import THRESHOLD, z_scores
@@ -253,3 +253,81 @@ def test_a_point_is_better_than_biases_and_nearly_as_good_as_the_posterior():
     assert min(map(len, counts)) > 0
     assert error["point"] < 0.97 * test.value.std()
     assert error["point"] < 1.06 * error["draws"], error
+
+
+def expected_joint_of_a_machine(rows, cov, p, weight, y, data, h):
+    """The expected log joint of the rows (b_i, u_i) and (c_j, v_j), of tau and of tau_bias, plus the entropy
+    of the rows, up to a constant; mu is integrated out of the prior of tau."""
+    K, cells = p.mu["user"].shape[0], data.cells
+    one, zeros = (
+        {side: jnp.ones((len(r), 1)) for side, r in rows.items()},
+        jnp.zeros((K + 2, K + 2)),
+    )
+    # b + c + u.v is the product of (b, 1, u) and (1, c, v)
+    u = jnp.concatenate([rows["user"][:, :1], one["user"], rows["user"][:, 1:]], 1)
+    v = jnp.concatenate([one["item"], rows["item"]], 1)
+    at, over = jnp.r_[0, 2 : K + 2], jnp.r_[1 : K + 2]
+    S = jax.vmap(lambda C: zeros.at[jnp.ix_(at, at)].set(C))(cov["user"])
+    T = jax.vmap(lambda C: zeros.at[jnp.ix_(over, over)].set(C))(cov["item"])
+    S, T = (C + x[:, :, None] * x[:, None] for C, x in ((S, u), (T, v)))
+    means = jnp.sum(u[cells.row] * v[cells.col], 1)
+    squares = jnp.sum(S[cells.row] * T[cells.col], (1, 2))
+    value = -0.5 * weight * jnp.sum(y**2 - 2 * y * means + squares)
+    for side in ("user", "item"):
+        tau = jnp.r_[p.tau_bias[side], p.tau[side]]
+        mean = jnp.r_[p.level if side == "user" else 0.0, p.mu[side]]
+        squares = jnp.sum((rows[side] - mean) ** 2, 0) + jnp.einsum("nkk->k", cov[side])
+        value += 0.5 * jnp.sum(len(rows[side]) * jnp.log(tau) - tau * squares)
+        value += 0.5 * jnp.linalg.slogdet(cov[side])[1].sum()
+        value -= 0.5 * h.beta0 * jnp.sum(p.tau[side] * p.mu[side] ** 2)
+        rate = jnp.r_[h.bias_rate, jnp.full(K, h.tau_rate)]
+        value += jnp.sum((h.tau_shape - 1) * jnp.log(tau) - rate * tau)
+    return value - 0.5 * (p.level / h.scale_level) ** 2
+
+
+def test_scales_end_where_an_independent_bound_is_stationary():
+    data, h = FM.example(jax.random.key(3))
+    p, y, weight = FM.init(jax.random.key(4), data, h), data.y - h.offset, 1.7
+    w = jnp.full_like(y, weight)
+
+    def sweep(_, state):
+        p, both = state
+        for number, side in enumerate(("user", "item")):
+            new, L, doubt = machine_scales.settled(p, data, side, y, w, both[1 - number])
+            both = (new, both[1]) if number == 0 else (both[0], new)
+            p = machine_scales.with_rows(p, side, new, L)
+            p = machine_scales.with_prior(p, data, h, side, new, doubt)
+        return p, both
+
+    begin = p, tuple(machine_scales.certain(p, side) for side in ("user", "item"))
+    begin = begin[0], tuple(b._replace(cov=b.cov[:, :3, :3]) for b in begin[1])
+    p, both = jax.jit(lambda state: jax.lax.fori_loop(0, 3000, sweep, state))(begin)
+    rows = {"user": jnp.c_[p.bias_user, p.U], "item": jnp.c_[p.bias_item, p.V]}
+    cov = {"user": both[0].cov, "item": both[1].cov}
+    found = rows, cov, {s: getattr(p, s) for s in ("mu", "tau", "tau_bias", "level")}
+
+    def bound(found):
+        return expected_joint_of_a_machine(*found[:2], p._replace(**found[2]), weight, y, data, h)
+
+    slopes = jax.jit(jax.grad(bound))(found)
+    worst = {
+        jax.tree_util.keystr(at): jnp.abs(x).max()
+        for at, x in jax.tree_util.tree_leaves_with_path(slopes)
+    }
+    assert max(worst.values()) < 1e-5, worst
+    # the ridge that a point lacks, row by row
+    ridge = machine_scales.ridge_of_doubt(data, "user", w, both[1])
+    each = [weight * np.diag(both[1].cov[j])[1:] for j in data.item]
+    mine = [sum(x for x, k in zip(each, data.user, strict=True) if k == i) for i in data.user]
+    np.testing.assert_allclose(ridge, np.mean(mine, 0), rtol=1e-9)
+    # the variance of a score
+    x, variance = machine_scales.moments(*both, data.cells)
+    S, T = (
+        np.asarray(machine_scales.covariance(b, s))
+        for b, s in zip(both, ("user", "item"), strict=True)
+    )
+    u, v = (np.asarray(b.mean) for b in both)
+    for k, (i, j) in enumerate(zip(data.user, data.item, strict=True)):
+        np.testing.assert_allclose(x[k], u[i] @ v[j], rtol=1e-9)
+        want = np.sum(S[i] * T[j]) + v[j] @ S[i] @ v[j] + u[i] @ T[j] @ u[i]
+        np.testing.assert_allclose(variance[k], want, rtol=1e-9)
