@@ -112,7 +112,9 @@ class Cells:
     def row(self) -> Any:
         """The row of each cell. It is made when it is first asked for, as it is as large as `col`."""
         ptr = np.asarray(self.by_row.ptr)
-        return _device(np.repeat(np.arange(len(ptr) - 1, dtype=np.int32), np.diff(ptr)))
+        row = np.repeat(np.arange(len(ptr) - 1, dtype=np.int32), np.diff(ptr))
+        with jax.ensure_compile_time_eval():  # a program that is traced may be the first to ask
+            return _device(row)
 
     def tree_flatten(self) -> tuple[tuple, tuple[int, int]]:
         return (self.row, self.col, self.by_row, self.by_col), self.shape

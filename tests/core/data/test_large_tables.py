@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -114,3 +115,11 @@ def test_reading_takes_few_bytes_for_each_cell():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 24 * len(code) + 2**21  # and copies of blocks
+
+
+def test_a_program_may_be_the_first_to_ask_for_the_rows_of_cells():
+    """A value that belongs to the program would be kept, and no other program could use it."""
+    data = bf.Ratings([0, 1, 1], [0, 0, 1], [1.0, 2.0, 3.0])
+    first = jax.jit(lambda x: x + data.cells.row)(0)
+    np.testing.assert_array_equal(first, [0, 1, 1])
+    np.testing.assert_array_equal(jax.jit(lambda x: x - data.cells.row)(0), [0, -1, -1])
