@@ -57,6 +57,7 @@ OPTIONS = {
     "calibration": ["--methods", "--engines", "--replications"],
     "blocks": ["--data", "--components", "--sizes", "--sweeps", "--repeats", "--seeds"],
     "cost_model": ["--measured", "--seconds"],
+    "verbs": ["--data", "--draws", "--warmup", "--components"],
 }
 
 
@@ -134,6 +135,7 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("tensors", ["SMURFF", "test RMSE", "recovery", "ms a sweep"]),
         ("calibration", ["## Gibbs", "## NUTS", "## SVI", "## Not applicable", "`pmf`", "`pmmmf`"]),
         ("everywhere", ["sample", "predict", "peak GB", "Below 2 GB: yes"]),
+        ("verbs", ["bpmf draws: recommend", "hpf point: similar", "times implicit", "MB"]),
     ],
 )
 def test_quick_run(tmp_path, name, said):

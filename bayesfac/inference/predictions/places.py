@@ -59,18 +59,26 @@ def pass_over(
     sums, done = Sums.none((users, items), dtype), 0
     height = int(np.clip(TABLE // (dtype.itemsize * items), 1, users))
     own = np.asarray(query.row) if every else None
+
+    def take(at: slice, first: int, table: jax.Array) -> None:
+        values = np.asarray(table).reshape(len(table), -1, items)
+        values = np.broadcast_to(values, (len(table), at.stop - at.start, items))
+        sums.add(values, closed, n, at, first)
+        seen(at, first, values)
+
     for params in param_blocks(method, draws, 1, memory // 4, own):
-        count = len(jax.tree.leaves(params)[0])
+        count, ahead = len(jax.tree.leaves(params)[0]), None
         for start in range(0, users, height):
             at = slice(start, min(start + height, users))
             few = Grid(np.arange(at.start, at.stop), query.col) if every else query
             for first in range(0, count, DRAWS):
                 width = min(DRAWS, count - first)
-                table = np.asarray(_means(method, hyper, width, first, params, few))
-                shape = (width, at.stop - at.start, items)
-                values = np.broadcast_to(table.reshape(width, -1, items), shape)
-                sums.add(values, closed, n, at, done + first)
-                seen(at, done + first, values)
+                table = _means(method, hyper, width, first, params, few)
+                if ahead:  # added by this thread while JAX computes the next table
+                    take(*ahead)
+                ahead = at, done + first, table
+        if ahead:
+            take(*ahead)
         done += count
     return sums
 
