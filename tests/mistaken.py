@@ -113,8 +113,10 @@ def _run(mistake: Mistake, log: Path) -> None:
         os.dup2(out.fileno(), 2)
     os.chdir(ROOT)
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
-    if "/kernels/" in mistake.file:  # Numba's compiled files do not know of the mistake
-        os.environ["NUMBA_CACHE_DIR"] = str(log.parent)
+    if (
+        "/kernels/" in mistake.file
+    ):  # else Numba would read right kernels, and keep wrong ones for others
+        os.environ["BAYESFAC_CACHE"] = "off"
     assert not [name for name in sys.modules if name.split(".")[0] == "bayesfac"]
     sys.meta_path.insert(0, Planter(mistake))
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", str(WAIT)]

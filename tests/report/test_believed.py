@@ -89,3 +89,11 @@ def test_a_fit_that_thinks_a_cell_impossible_is_infinitely_far_away():
     assert (table.loc["some", ["difference", "5 %", "95 %"]] == -np.inf).all()
     np.testing.assert_allclose(stacking([some, none]), stacking([some[:3], none[:3]]))
     assert np.isnan(stacking([[-np.inf], [-np.inf]])).all()
+
+
+def test_users_who_all_have_one_score_a_cell_leave_nothing_to_chance():
+    """Whatever weights the users get, the sum of all cells is known."""
+    sizes = np.array([3.0, 5.0, 2.0, 7.0])
+    drawn = bootstrap(np.array([-2 * sizes, -sizes]), sizes)
+    np.testing.assert_allclose(drawn[0], -34)
+    np.testing.assert_allclose(drawn[1], -17)

@@ -311,3 +311,19 @@ def test_normalise_and_safe_log_at_zero():
     assert 0 * safe_log(jnp.zeros(())) == 0
     assert np.isfinite(jax.grad(lambda x: 0 * safe_log(x))(0.0))
     assert np.isfinite(jax.grad(lambda t: normalise(t, t).sum())(jnp.zeros((1, 2)))).all()
+
+
+def test_normal_equations_have_the_weights_of_their_cells():
+    """In JAX, of rows with and without cells; one weight for all cells, and one for each."""
+    rng = np.random.default_rng(0)
+    row, col = np.array([0, 0, 0, 2]), np.array([0, 1, 3, 1])
+    cells, V, t = Cells(row, col, (3, 4)), rng.normal(size=(4, 2)), rng.normal(size=4)
+    L, s = np.eye(2) + 0.3, rng.normal(size=2)
+    with jax.enable_x64(True):
+        for weight in (np.float64(1.7), rng.uniform(0.5, 2, 4)):
+            P, b = sparse.normal_equations(cells.by_row, *map(jnp.asarray, (t, V, weight, L, s)))
+            w = np.broadcast_to(weight, 4)
+            for i in range(3):
+                v, own = V[col[row == i]], w[row == i]
+                np.testing.assert_allclose(P[i], L + (v.T * own) @ v, rtol=1e-12)
+                np.testing.assert_allclose(b[i], s + (v.T * own) @ t[row == i], rtol=1e-12)
