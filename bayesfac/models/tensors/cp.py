@@ -25,7 +25,9 @@ Given the other modes, a row is a linear regression on products v o w of their r
 The posterior does not change when components are reordered, or when a component changes its sign in an even
 number of modes. Only the priors determine how large a component is in one mode and how small in another. The
 blocks change this scale slowly, so a Gibbs sweep also draws it, component by component (`rescale`). Unlike
-u.v, products of three rows cannot be rotated, so components have a meaning of their own.
+u.v, products of three rows cannot be rotated, so components have a meaning of their own. But if components
+are nearly collinear in one mode, they can almost be rotated in the others, and the blocks do this slowly:
+two further moves, `mix` and `travel`, are made for such tensors (`_paths.py`).
 
 The joint mode is a poor estimate: the density is high where factors are small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
@@ -53,6 +55,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import Method, Permutation, register
 from bayesfac.core.multilinear import multilinear, multiplied, others
 from bayesfac.core.programs import compiled_for
+from bayesfac.models.tensors import _paths as paths
 from bayesfac.models.tensors._cp_law import VARIATIONAL
 
 TRIES, SWEEPS = 4, 25  # number of annealed starts, of which the best is used, and sweeps of each
@@ -255,6 +258,27 @@ def rescale(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
     return Params(U, mu, Lambda, p.alpha)
 
 
+def mix(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
+    """Draw the level and the mixture of the components of each mode with its mu and Lambda: `_paths.py`."""
+    U, mu, Lambda = dict(p.U), dict(p.mu), dict(p.Lambda)
+    for m, mode in enumerate(data.modes):
+        if len(U[mode]) <= paths.LARGEST:
+            given = [U[each] for each in data.modes], mu[mode], Lambda[mode]
+            new = paths.mixed(
+                jax.random.fold_in(key, m), m, *given, precision_of_noise(p, hyper), data, hyper
+            )
+            U[mode], mu[mode], Lambda[mode] = new
+    return Params(U, mu, Lambda, p.alpha)
+
+
+def travel(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
+    """Move the rows of all modes together, by a Hamiltonian path: `_paths.py`."""
+    mu, Lambda = ([site[mode] for mode in data.modes] for site in (p.mu, p.Lambda))
+    given = tables(p, hyper), mu, Lambda, precision_of_noise(p, hyper)
+    rows = paths.path(key, *given, data, hyper.offset)
+    return p._replace(U=dict(zip(data.modes, rows, strict=True)))
+
+
 def model(data: Tensor, hyper: Hyper) -> None:
     factors, K = [], hyper.n_components
     for mode, n in zip(data.modes, data.shape, strict=True):
@@ -291,12 +315,14 @@ def example(key: jax.Array) -> tuple[Tensor, Hyper]:
     return data, prepare(data, hyper)
 
 
+MOVES: dict[str, Any] = {"rescale": rescale, "mix": mix, "travel": travel}
+
 # fmt: off
 METHOD = register(Method(
     name="cp", cite="xiong2010bptf", data=Tensor, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held,
-    conditionals=CONDITIONALS, moves={"rescale": rescale}, gauge=gauge, variational=VARIATIONAL,
+    conditionals=CONDITIONALS, moves=MOVES, gauge=gauge, variational=VARIATIONAL,
     dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
           "alpha": ()},
     traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
