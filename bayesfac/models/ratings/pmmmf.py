@@ -22,7 +22,8 @@ never gave has no theta*: it is omitted from the sums and never predicted. Let a
 that the user gave, n_a and n_b times. The cut between them is theta_a + n_a / (n_a + n_b) (theta_b -
 theta_a); the formula in print is garbled. For a distribution over levels, a missing theta is interpolated
 between its neighbours, or set at distance one beyond the first and the last. The posterior is a *generalised*
-one.
+one. The method is good at levels: on MovieLens-100K their absolute error is below that of biases of users and
+items, but the means of its probabilities predict worse than these biases (docs/ratings.md has the figures).
 """
 
 from collections.abc import Mapping

@@ -25,7 +25,9 @@ items are better than others, as in a model with biases:
 Marlin fits by variational EM, with a Dirichlet q(theta_i) for each user. `bf.VB` does so here, with laws of B
 too (`core/laws/dirichlet_rows.py`). The solver finds the mode of the joint density by exact EM, from the
 posterior A_ik B_jkr / P(y_ij = r) of z. As in the paper, the predicted level is the median, which minimises
-the expected absolute error. If `habit` or `pull` is 0, the posterior does not change when attitudes are
+the expected absolute error. The method describes groups of users: on MovieLens-100K its levels are better
+than those of biases of users and items, its means are as good, and other methods predict better
+(docs/ratings.md has the figures). If `habit` or `pull` is 0, the posterior does not change when attitudes are
 reordered. Otherwise the prior prefers one order, sometimes only a little.
 """
 
