@@ -23,7 +23,7 @@ from bayesfac.testing.tools import example, listed, require
 
 CHAINS = 1024  # of a round
 POOL = 8  # draws of the prior for each chain, where they have weights
-TIMES = 8  # how often a move is made: small changes in a wrong direction add up
+TIMES = 12  # how often a move is made: small changes in a wrong direction add up
 SUSPECT, ROUNDS = 3.2, 8  # standard errors that call for another round, unless they leave no doubt
 LIMIT = 4.8  # standard errors: of 300 means of right steps, one in 2,000 checks has a larger one
 FEWEST = 100  # different draws of the prior in a round

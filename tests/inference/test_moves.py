@@ -5,6 +5,8 @@ from dataclasses import replace
 import jax
 import pytest
 
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.method import REGISTRY
 from bayesfac.inference.joint import with_values
 from bayesfac.testing import check_conditionals, check_moves
@@ -28,6 +30,19 @@ def case(name):
 @pytest.mark.parametrize("name", HYPER)
 def test_every_step_of_a_sweep_leaves_the_joint_alone(name):
     assert check_moves(case(name), jax.random.key(0)) is None
+
+
+def test_rescaling_an_odd_number_of_kinds_leaves_the_joint_alone():
+    """With users, items and tags, twice as many kinds grow as shrink; the example of cmf has two of each."""
+    cmf = REGISTRY["cmf"]
+
+    def example(key):
+        data, hyper = cmf.example(key)
+        few = Relations(Ratings(data), {"tags": ("user", "tag", data.matrix("tags"))})
+        return few, cmf.prepare(few, hyper._replace(matrices=None, **HYPER["cmf"]))
+
+    alone = {"conditionals": {}, "augment": None, "moves": {"rescale": cmf.moves["rescale"]}}
+    assert check_moves(replace(cmf, example=example, **alone), jax.random.key(0)) is None
 
 
 @pytest.mark.parametrize("name", ["plsa", "mvplsa"])
