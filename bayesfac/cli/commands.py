@@ -126,6 +126,7 @@ def worker(args: argparse.Namespace) -> int:
 def compare(args: argparse.Namespace) -> int:
     """Compare saved fits on held-out data."""
     import bayesfac as bf
+    from bayesfac.core.data.counts import Counts
 
     outputs.writable(args.html)
     named = dict(args.fits)
@@ -136,7 +137,8 @@ def compare(args: argparse.Namespace) -> int:
     fits = {name: bf.load(folder) for name, folder in named.items()}
     card = next(iter(fits.values())).data
     args.levels = args.levels or card.levels
-    kind, ids = card.kind.lower(), _id_types(card.coords)
+    counts = next(iter(fits.values())).method.data is Counts
+    kind, ids = "counts" if counts else card.kind.lower(), _id_types(card.coords)
     test = _data(args.test, kind, args, ids)
     train = _data(args.train, kind, args, ids) if args.train else None
     comparison = bf.compare(fits, test, about=args.about or "", train=train)

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import DataWarning
 from bayesfac.report.believed import believed, clustered
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
 from bayesfac.report.diagnostics.held_out import (
+    GAIN,
     LARGER_IS_BETTER,
     LEVELS,
     WIDTH,
-    WORDS,
     Scores,
     Words,
     as_test,
@@ -29,12 +30,12 @@ from bayesfac.report.diagnostics.held_out import (
     score,
 )
 from bayesfac.report.diagnostics.uses import judge_averages, same_posterior
-from bayesfac.report.outside import OutsideScores, outside
+from bayesfac.report.outside import elsewhere
 from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import SHARES, number, percent, render
-from bayesfac.report.ranking import Ranking, ranking
+from bayesfac.report.pair_scores import score_pairs, score_popularity
+from bayesfac.report.ranking import POPULAR, Ranking, ranking
 
-OUTSIDE = "made elsewhere"
 LOSS_OF = {"NMAE": "MAE of level", "perplexity": "log score"}  # a score -> the loss that orders it
 LEVEL_OF = {coverage(level): level for level in LEVELS}
 SMALLER_IS_BETTER = ("RMSE", "MAE", "NMAE", "zero-one", "CRPS", "RPS", "perplexity")
@@ -48,22 +49,22 @@ class Comparison:
     ----------
     fits, scores : dict
         Fits and their scores by name.
-    test : Ratings, Tasks or Views
+    test : Ratings, Counts, Tasks or Views
         The test set.
     about : str
         How the test set was made, in words.
-    train : Ratings, optional
+    train : Ratings or Counts, optional
         The training data, for scores of recommendations.
     outside : dict
-        Scores of other predictions, which were passed as numbers, by name.
+        Scores of other predictions, which were passed as numbers, by name; of counts those of popularity.
     """
 
     fits: dict[str, Any]
     test: Any
-    scores: Mapping[str, Any]  # the values are Scores or TokenScores
+    scores: Mapping[str, Any]  # Scores, PairScores or TokenScores
     about: str = ""
     train: Any = None
-    outside: Mapping[str, OutsideScores] = field(default_factory=dict)
+    outside: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def _every(self) -> dict[str, Any]:
@@ -72,11 +73,16 @@ class Comparison:
 
     @property
     def _words(self) -> Words:
-        return WORDS[next(iter(self.fits.values())).data.kind]
+        return next(iter(self.scores.values())).words
 
     @property
     def _main(self) -> str:
-        return "RMSE" if "RMSE" in self.table else "perplexity"
+        return next(name for name in ("RMSE", GAIN, "perplexity") if name in self.table)
+
+    @property
+    def _order(self) -> pd.Series:
+        """The main score of every row, the best first."""
+        return self.table[self._main].sort_values(ascending=self._main not in LARGER_IS_BETTER)
 
     @cached_property
     def diagnoses(self) -> dict[str, Diagnostics]:
@@ -99,7 +105,7 @@ class Comparison:
             rest = {"seconds": fit.seconds, "verdict": self.diagnoses[name].short}
             rows[name] = {**self.scores[name].summary(), **rest}
         for name, each in self.outside.items():
-            rows[name] = {**each.summary(), "verdict": OUTSIDE}
+            rows[name] = {**each.summary(), "verdict": each.verdict}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("fit")
 
     @cached_property
@@ -205,7 +211,12 @@ class Comparison:
 
     def answers(self) -> list[str]:
         """Which fit is better and by how much, whether intervals can be believed, and what to do next."""
-        return [self._better(), *self._intervals(), *self.unseen(), self._next()]
+        return [self._better(), *self._intervals(), *self.unseen(), *self.taken(), self._next()]
+
+    def taken(self) -> list[str]:
+        """That items of the training pairs are ranked too, if these pairs are not known."""
+        said = "Items that users have in training are ranked too: train= leaves them out."
+        return [said] if self.train is None and isinstance(self.test, Counts) else []
 
     def unseen(self) -> list[str]:
         """How many test rows have labels without training data, which only the prior predicts."""
@@ -226,17 +237,17 @@ class Comparison:
         """The best fit by the main score, and its difference from each other fit."""
         main, every = self._main, self._every
         loss = LOSS_OF.get(main, main)
-        order = self.table[main].sort_values()
-        best, lowest = str(order.index[0]), number(order.iloc[0], 4)
+        order, end = self._order, "highest" if main in LARGER_IS_BETTER else "lowest"
+        best, shown = str(order.index[0]), number(order.iloc[0], 4)
         if len(order) == 1:
             alone = "there is no other fit to compare it with"
-            return f"{best} has a held-out {main} of {lowest}; {alone}."
-        parts, unit = [], "" if main == "RMSE" else f" ({loss})"
+            return f"{best} has a held-out {main} of {shown}; {alone}."
+        parts, unit = [], "" if loss == main else f" ({loss})"
         for other in map(str, order.index[1:]):
             gap, error = paired_difference(every[other], every[best])[loss]
             share = f", which is {order[other] / order.iloc[0] - 1:.0%}" if main == "RMSE" else ""
             parts.append(f"{other} {self._beside(gap, error, unit, share)}")
-        return f"{best} has the lowest held-out {main}, {lowest}: {'; '.join(parts)}."
+        return f"{best} has the {end} held-out {main}, {shown}: {'; '.join(parts)}."
 
     def _beside(self, gap: float, error: float, unit: str, share: str) -> str:
         """How much worse a fit is than the best one, in words."""
@@ -267,7 +278,7 @@ class Comparison:
 
     def _next(self) -> str:
         """What to do next: the advice on the best fit, if there is any."""
-        best = str(self.table.loc[list(self.fits), self._main].idxmin())
+        best = next(name for name in self._order.index if name in self.fits)
         found = self.diagnoses[best]
         advice = [f for f in found.findings if f.advice and f.level != "good"]
         if found.level == "good" or not advice:
@@ -296,12 +307,13 @@ def compare(
     fits : mapping
         Name -> Fit, or numbers in the order of the test set. Numbers are other predictions, which are scored
         by their errors. At least one entry is a fit. Differences are from the first fit.
-    test : Ratings, Tasks, Views, or a table
+    test : Ratings, Counts, Tasks, Views, or a table
         Data of the same kind as the training data, which were not used in any fit. A table is read as the
-        training data were, on the same levels.
+        training data were, on the same levels. Pairs of Counts are scored by their ranks, with popular items
+        as a baseline: the gain of a rank is 1 / log2(1 + rank), as in NDCG.
     about : str
         How the test set was made ("random 90/10, seed 0"), for the header.
-    train : Ratings or a table, optional
+    train : Ratings, Counts or a table, optional
         The training data. If given, recommendations of each fit are scored too. Items that a user rated in
         the training data are not recommended, and the most popular items are the baseline.
 
@@ -330,16 +342,22 @@ def compare(
     if train is not None and not (isinstance(train, Ratings) and isinstance(test, Ratings)):
         got = f"{type(train).__name__} for a test on {type(test).__name__}"
         raise TypeError(f"Expected train= for a test on Ratings, as Ratings, got {got}")
-    scores = {name: score(fit, test) for name, fit in named.items()}
+    ranked = issubclass(named[first].method.data, Counts)
+    scores = {
+        n: score_pairs(f, test, train) if ranked else score(f, test) for n, f in named.items()
+    }
     activity = next(iter(scores.values())).activity  # so that all fits have the same groups
     same = {name: replace(each, activity=activity) for name, each in scores.items()}
     others = {str(name): other for name, other in fits.items() if not _is_fit(other)}
-    if others and named[first].data.kind == "Views":
-        raise TypeError(f"Expected fits only for a test on views, got {next(iter(others))!r}")
-    made = {n: outside(n, other, same[first], named[first].data) for n, other in others.items()}
+    made: dict[str, Any] = elsewhere(others, same[first], named[first].data)
+    if ranked:
+        if POPULAR in named:
+            raise ValueError(f"Expected another name than {POPULAR!r}, which is the baseline")
+        popular = score_popularity(named[first].data, test, train)
+        made[POPULAR] = replace(popular, activity=activity)
     comparison = Comparison(named, test, same, about, train, made)
-    for sentence in comparison.unseen():
-        told = f"{sentence} If there should be none, the columns of the test set may be exchanged"
+    advice = " If there should be none, the columns of the test set may be exchanged"
+    for told in [*(one + advice for one in comparison.unseen()), *comparison.taken()]:
         warnings.warn(told, DataWarning, stacklevel=3)
     return comparison
 

@@ -1,5 +1,6 @@
 """Scores of predictions that were made elsewhere."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ class OutsideScores(Rows):
     activity: np.ndarray
     levels: tuple[float, ...] | None = None
     kind: str = "Ratings"
+    verdict = "made elsewhere"
 
     @cached_property
     def level(self) -> np.ndarray | None:
@@ -38,6 +40,14 @@ class OutsideScores(Rows):
         if self.levels is not None and self.level is not None:
             means["NMAE"] = nmae(self.value[rows], self.level[rows], self.levels)
         return means
+
+
+def elsewhere(others: Mapping[str, Any], first: Any, card: Any) -> dict[str, OutsideScores]:
+    """The scores of all predictions that were made elsewhere, beside those of the first fit."""
+    if others and first.kind in ("Counts", "Views"):
+        what = first.kind.lower()
+        raise TypeError(f"Expected fits only for a test on {what}, got {next(iter(others))!r}")
+    return {name: outside(name, other, first, card) for name, other in others.items()}
 
 
 def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.inference.predictions.everywhere import means
@@ -33,12 +34,13 @@ class Ranking:
 
     table      one row per fit, and one for popularity; larger is better
     per_user   {row: {measure: one score per user}}
-    relevant   the rating above which a held-out item counts as relevant: the mean of the training ratings
+    relevant   the rating above which a held-out item counts as relevant: the mean of the training ratings;
+               None for counts, of which every held-out pair is relevant
     """
 
     table: pd.DataFrame
     per_user: Mapping[str, Mapping[str, np.ndarray]]
-    relevant: float
+    relevant: float | None
 
     @property
     def users(self) -> int:
@@ -48,10 +50,13 @@ class Ranking:
     @property
     def about(self) -> str:
         """What was ranked and what counts as a hit, in two sentences."""
+        verb = "have" if self.relevant is None else "rate"
+        first = f"The first {PLACES} of all items that a user did not {verb} in training,"
+        if self.relevant is None:
+            return f"{first} for {self.users:,} users with held-out items, which are the relevant ones."
         return (
-            f"The first {PLACES} of all items that a user did not rate in training, for {self.users:,} users "
-            f"with relevant held-out items. An item is relevant if its held-out rating is above "
-            f"{self.relevant:.3g}, the mean of the training ratings."
+            f"{first} for {self.users:,} users with relevant held-out items. An item is relevant if its "
+            f"held-out rating is above {self.relevant:.3g}, the mean of the training ratings."
         )
 
 
@@ -68,9 +73,10 @@ def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
     """
     if not isinstance(train, Ratings) or not isinstance(test, Ratings):
         raise TypeError(f"Expected Ratings as train=, got {type(train).__name__}")
+    relevant = None if isinstance(train, Counts) else train.mean
     user = positions_of(train.users, test.users)[test.user]
     item = positions_of(train.items, test.items)[test.item]
-    good = (user >= 0) & (item >= 0) & (test.value > train.mean)
+    good = (user >= 0) & (item >= 0) & (test.value > (relevant or 0))
     if not good.any():
         raise ValueError(
             f"Expected held-out ratings above the training mean {train.mean:.3g} of users and items "
@@ -90,9 +96,9 @@ def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
     scores = {name: _expected(name, fit, train, users) for name, fit in fits.items()}
     scores[POPULAR] = counts
     lists = {name: top(score, PLACES, closed) for name, score in scores.items()}
-    relevant = list(liked.values())
+    wanted = list(liked.values())
     per_user = {
-        name: {f"{m}@{PLACES}": f(rows, relevant, PLACES) for m, f in MEASURES.items()}
+        name: {f"{m}@{PLACES}": f(rows, wanted, PLACES) for m, f in MEASURES.items()}
         for name, rows in lists.items()
     }
     averages = {n: {m: v.mean() for m, v in each.items()} for n, each in per_user.items()}
@@ -100,7 +106,7 @@ def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
     table["catalogue shown"] = [
         catalogue_coverage(rows, train.n_items, PLACES) for rows in lists.values()
     ]
-    return Ranking(table, per_user, train.mean)
+    return Ranking(table, per_user, relevant)
 
 
 def _expected(name: str, fit: Any, train: Ratings, users: np.ndarray) -> np.ndarray:

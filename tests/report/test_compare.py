@@ -168,7 +168,7 @@ def test_wrong_input_is_one_clear_line(comparison) -> None:
     with pytest.raises(TypeError, match="Expected Ratings to test toy_ratings on, got Views"):
         compare({"x": fit}, fakes.views_set())
     with pytest.raises(
-        TypeError, match="on, got Counts, without its zeros: bf.metrics scores lists"
+        TypeError, match="on, got Counts, whose zeros are not listed: bf.compare ranks"
     ):
         compare({"x": fit}, Counts(np.eye(3)))
 

@@ -20,7 +20,8 @@ from bayesfac.report.diagnostics.shares import among_features
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 WIDTH = 0.9  # the level whose interval width is reported
-LARGER_IS_BETTER = ("log score", "ordinal log score")  # losses are minus these scores
+GAIN = "gain of rank"  # of held-out pairs of counts
+LARGER_IS_BETTER = ("log score", "ordinal log score", GAIN)  # losses are minus these scores
 TOLERANCE = 0.03  # a coverage is off if it differs by more than this and by more than its own noise
 POINTS = 99  # where the ECDF of the PIT is compared with the uniform one
 
@@ -36,6 +37,7 @@ class Words(NamedTuple):
 
 WORDS = {
     "Ratings": Words("ratings", "users", "rating units", "ratings of the user"),
+    "Counts": Words("pairs", "users", "ranks", "pairs of the user"),
     "Tensor": Words("cells", "labels of the first mode", "value units", "cells of the label"),
     "Tasks": Words("labels", "rows", "probability", "stored cells of the row"),
     "Views": Words("stored cells", "rows", "probability", "cells of the row"),
@@ -314,7 +316,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     test = as_test(fit, test)
     kind, got = fit.data.kind, type(test).__name__
     if got not in (kind, "Relations" if kind == "Ratings" else kind):
-        why = ", without its zeros: bf.metrics scores lists" if got == "Counts" else ""
+        why = ", whose zeros are not listed: bf.compare ranks pairs" if got == "Counts" else ""
         raise TypeError(f"Expected {kind} to test {fit.name} on, got {got}{why}")
     prediction = fit.predict(test)
     frame, axis = test.frame(), fit.data.columns[0]

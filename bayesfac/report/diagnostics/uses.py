@@ -7,7 +7,7 @@ import numpy as np
 
 from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics.findings import LEVELS, Finding
-from bayesfac.report.diagnostics.held_out import paired_difference
+from bayesfac.report.diagnostics.held_out import GAIN, paired_difference
 
 USES = {
     "averages": "averages of predictions",
@@ -82,7 +82,7 @@ def judge_averages(name: str, scores: Mapping[str, Any]) -> Finding:
     Without another fit it is compared with the standard error of the score over users. With one user
     there is no such error, and the finding says so without a judgement.
     """
-    main = "RMSE" if "RMSE" in scores[name].losses else "log score"
+    main = next(iter(scores[name].losses))
     error = monte_carlo_error(scores[name], main)
     sizes = {}
     for other, each in scores.items():
@@ -118,6 +118,8 @@ def monte_carlo_error(scores: Any, main: str) -> float:
     without = [(means.sum(0) - part) / (count - 1) for part in means]
     if main == "RMSE":  # of ratings or labels; else of counts
         found = [np.sqrt(np.mean((mean - scores.value) ** 2)) for mean in without]
+    elif main == GAIN:  # of pairs, which have the gains without each part
+        found = [part.mean() for part in means]
     else:
         with np.errstate(divide="ignore"):
             found = [np.average(np.log(mean), weights=scores.weights) for mean in without]

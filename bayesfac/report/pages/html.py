@@ -16,7 +16,7 @@ from bayesfac.core.method import site_dims, sites
 from bayesfac.core.programs import for_threads
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import judge_point
-from bayesfac.report.diagnostics.held_out import LARGER_IS_BETTER, WORDS
+from bayesfac.report.diagnostics.held_out import LARGER_IS_BETTER
 from bayesfac.report.diagnostics.uses import USES
 from bayesfac.report.pages.templates import duration, number, render, score
 from bayesfac.report.plots.chain_plots import objective, posterior_pictures
@@ -208,8 +208,8 @@ HINTS = {
 
 def score_rows(source: "Comparison") -> list[dict[str, Any]]:
     """The table of a comparison transposed: one row per score, one cell per fit."""
-    kind = next(iter(source.fits.values())).data.kind
-    tested = WORDS[kind].what if "RMSE" in source.table else "tokens"
+    words = next(iter(source.scores.values())).words
+    tested = "tokens" if "perplexity" in source.table else words.what
     rows = []
     for column in source.table.columns:
         stars = source.starred.get(column, [])

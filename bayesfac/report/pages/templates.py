@@ -31,6 +31,7 @@ WORDS = {  # shown when the mouse rests on a word, and listed at the end of a pa
     "zero-one": "share of ratings whose level is predicted wrongly",
     "log score": "log of the predicted density at the true value, averaged",
     "ordinal log score": "log of the predicted probability of the true level, averaged",
+    "gain of rank": "1 / log2(1 + rank) of held-out pairs among the items new to their users, averaged",
     "CRPS": "continuous ranked probability score: the error of the whole predicted distribution",
     "RPS": "ranked probability score: the error of the predicted probabilities of all levels",
     "PIT": "the predicted probability of a value at most as large as the true one; uniform if calibrated",

@@ -15,6 +15,7 @@ from bayesfac.report.diagnostics.held_out import (
     TokenScores,
     Words,
 )
+from bayesfac.report.pair_scores import PairScores
 from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, distinct, panel, wrapped
 
 MARKS = ("o", "s", "^", "D", "v", "P")  # as well as colours, for readers who see no colours
@@ -29,6 +30,8 @@ def held_out(fits: Mapping[str, Any], scores: Mapping[str, Any]) -> list[Picture
     first = next(iter(scores.values()))
     if isinstance(first, TokenScores):
         return [perplexity_by_view(scores)]
+    if isinstance(first, PairScores):
+        return [first_places(scores)]
     beside = point_beside_posterior(fits, scores)
     drawn = [coverage_curve(scores), coverage_by_activity(scores), *([beside] if beside else [])]
     if isinstance(first, LevelScores):
@@ -249,6 +252,26 @@ def beside(
     text = f"Here: mean width {widths[0]:.2f} for less active {who}"
     text += f", {widths[1]:.2f} for active ones." if len(widths) > 1 else "."
     return Picture(figure, "Point beside posterior", how, Finding("good", text))
+
+
+# -- held-out pairs -----------------------------------------------------------------------------
+def first_places(scores: Mapping[str, PairScores]) -> Picture:
+    """The share of held-out pairs among the first places, by the number of places."""
+    last = max(each.rank.max() for each in scores.values())
+    places, ten = np.unique(np.geomspace(1, max(last, 2), 60).astype(int)), {}
+    x, y = "first places of each user", "held-out pairs among them (share)"
+    with panel("Held-out pairs by rank", x, y, "upper left", ylim=(0, 1)) as (figure, axes):
+        for number, (name, each) in enumerate(scores.items()):
+            line: dict[str, Any] = {"color": colour(number), "ls": LINES[number % len(LINES)]}
+            share = [(each.rank <= n).mean() for n in places]
+            axes.plot(places, share, label=distinct(scores)[number], **line)
+            ten[name] = (each.rank <= 10).mean()
+        axes.set_xscale("log")
+    how = "Higher is better: the items that users took later come first in their lists."
+    said = ", ".join(f"{name} {share:.0%}" for name, share in ten.items())
+    return Picture(
+        figure, "Pairs by rank", how, Finding("good", f"Here: among the first ten, {said}.")
+    )
 
 
 # -- held-out counts ----------------------------------------------------------------------------
