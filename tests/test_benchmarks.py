@@ -42,7 +42,7 @@ OPTIONS = {
         "--kills",
         "--killed",
     ],
-    "large": ["--cells", "--components", "--sweeps", "--processes"],
+    "large": ["--parts", "--tables", "--cells", "--components", "--sweeps", "--processes"],
     "quick": ["--parts", "--seeds"],
     "rank": ["--parts", "--seeds", "--rank", "--limits", "--grid", "--sweeps"],
     "implicit_feedback": ["--sets", "--methods", "--seeds"],
@@ -116,7 +116,7 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("scale", ["exponent", "literal E-step"]),
         ("processes", ["ms a sweep", "apart, single", "apart, double"]),
         ("blocks", ["Gibbs", "Blocks 2 x 2", "critical path"]),
-        ("large", ["20,000 ratings", "sweep, s", "peak", "bound"]),
+        ("large", ["In memory", "20,000 ratings", "first, s", "sweep, s", "peak", "bound"]),
         (
             "heterogeneous",
             ["HERES", "HiMLSD", "MLS-S + task", "TRAM by task", "shares by task", "own rule"],

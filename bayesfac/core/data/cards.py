@@ -238,29 +238,24 @@ def on_levels(card: Card, data: Any) -> Any:
 
 
 def _ratings_card(data: Ratings) -> Card:
-    rows, cols = data.per_row("user"), data.per_row("item")
-    n = len(data)
+    rows, cols, n = data.per_row("user"), data.per_row("item"), len(data)
+    zeros, value = isinstance(data, Counts), data.host.value
     summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
     summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
-    zeros = isinstance(data, Counts)
     summary |= {"sd": data.spread if zeros else data.host.moments[1]}
-    summary |= {"lowest": float(0 if zeros else data.host.value.min())}
-    summary |= {"highest": float(data.host.value.max()), "fewest per user": int(rows.min())}
-    summary |= {"most per user": int(rows.max())}
-    rng = np.random.default_rng(0)
+    summary |= {"lowest": float(0 if zeros else value.min()), "highest": float(value.max())}
+    summary |= {"fewest per user": int(rows.min()), "most per user": int(rows.max())}
+    rng, sides = np.random.default_rng(0), data.host.features.items()
     if isinstance(data, LargeRatings):
         seen_users, seen_items = data.host.some
     else:
-        at = _stratified(rows[data.user], min(len(data), 3 * PROBES // 5), rng)
-        seen_users, seen_items = data.user[at], data.item[at]
+        at = _stratified(rows[user := data.user], min(len(data), 3 * PROBES // 5), rng)
+        seen_users, seen_items = user[at], data.item[at]
     users = _stratified(rows, 2 * PROBES // 5, rng)
     items = rng.integers(data.n_items, size=len(users))
-    user = np.concatenate([seen_users, users])
-    item = np.concatenate([seen_items, items])
+    user, item = np.concatenate([seen_users, users]), np.concatenate([seen_items, items])
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
     probe = probe.drop_duplicates(ignore_index=True)
-    sides = data.host.features.items()
-    encodings = {side: known.encoding for side, known in sides}
     summary |= {f"{side} features": x.width for side, x in data.x.items()}
     card = Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe)
     if isinstance(data, Relations):
@@ -270,10 +265,9 @@ def _ratings_card(data: Ratings) -> Card:
             summary |= {f"mean of {name}": float(data.values(name).mean())}
         card = replace(card, elsewhere={side: data.elsewhere(side) for side in ENDS})
     elif zeros:  # which are observed, though not listed
-        unlisted = {"user": data.n_items - rows, "item": data.n_users - cols}
-        card = replace(card, elsewhere=unlisted)
+        card = replace(card, elsewhere={"user": data.n_items - rows, "item": data.n_users - cols})
     aside = {side: known.rows(np.flatnonzero(card.cells(side) == 0)) for side, known in sides}
-    return replace(card, encodings=encodings, aside=aside)
+    return replace(card, encodings={s: known.encoding for s, known in sides}, aside=aside)
 
 
 def _tensor_card(data: Tensor) -> Card:
@@ -290,8 +284,9 @@ def _tensor_card(data: Tensor) -> Card:
     code = np.concatenate([data.code[seen], np.stack([some, *rest], 1)])
     labels = {mode: index[code[:, m]] for m, (mode, index) in enumerate(data.axes.items())}
     probe = pd.DataFrame(labels).drop_duplicates(ignore_index=True)
-    others = np.concatenate(counts[1:])
-    return Card("Tensor", data.coords(), summary, None, counts[0], others, probe)
+    return Card(
+        "Tensor", data.coords(), summary, None, counts[0], np.concatenate(counts[1:]), probe
+    )
 
 
 def _views_card(data: Views) -> Card:
@@ -307,8 +302,7 @@ def _views_card(data: Views) -> Card:
         for name, parts in data.graphs.components().items():
             summary[f"edges of graph {name}"] = data.graphs.n_edges(name)
             summary[f"components of graph {name}"] = parts
-    frame = data.frame()
-    rng = np.random.default_rng(0)
+    frame, rng = data.frame(), np.random.default_rng(0)
     code = np.concatenate([np.asarray(c.row) for c in each])
     probe = frame.iloc[_stratified(rows[code], min(len(frame), PROBES), rng)]
     probe = probe[["row", "view", "feature"]].reset_index(drop=True)
@@ -341,7 +335,9 @@ def _tasks_card(data: Tasks) -> Card:
 
 def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """One random position from each of `size` strata of equal size, sorted by activity."""
-    order = np.lexsort((rng.random(len(activity)), activity))
+    n, most = len(activity), 2**20  # more than that are represented by so many random ones
+    some = np.arange(n) if n <= most else rng.integers(n, size=most)
+    order = some[np.lexsort((rng.random(len(some)), activity[some]))]
     strata = np.array_split(order, min(size, len(order))) if len(order) else []
     return np.array([rng.choice(part) for part in strata], int)
 

@@ -73,9 +73,7 @@ def row_major(row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> Layou
     SciPy moves each cell to its row, and then sorts every row: no other arrays than these three are made.
     """
     table = sp.coo_array((np.arange(len(row), dtype=np.int32), (row, col)), shape)
-    table.has_canonical_format = (
-        True  # SciPy would add up the numbers of cells that are there twice
-    )
+    table.has_canonical_format = True  # or SciPy adds up the numbers of equal cells
     table = table.tocsr()
     table.sort_indices()
     ptr, col, origin = table.indptr, table.indices, table.data
@@ -251,9 +249,10 @@ def chunks_of(ptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def aligned(size: int, dtype: Any) -> np.ndarray:
     """Zeros that JAX takes as they are on a CPU, without a copy: they begin at a multiple of 64 bytes."""
-    room = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
-    begin = -room.ctypes.data % 64
-    return room[begin : begin + size * np.dtype(dtype).itemsize].view(dtype)
+    each = np.dtype(dtype).itemsize
+    room = np.zeros(size + 64 // each, dtype)  # SciPy copies parts of what is far longer
+    begin = -room.ctypes.data % 64 // each
+    return room[begin : begin + size]
 
 
 def settled(array: Any, dtype: Any) -> np.ndarray:

@@ -200,10 +200,18 @@ def solve_shares(ptr, index, order, target, weight, V, precision, shift, noise, 
                 at = place(order, first + q)
                 w[q] = weight[at * step]
                 t = w[q] * target[at]
-                multiply(V, index, first + q, kept[q], wide)
-                for m in range(wide):
-                    b[m] += t * kept[q, m]
-            add_products(P, word(K), kept, counting, counting, w, 0, size)
+                if index.ndim == 1:
+                    j = word(index[first + q])
+                    for m in range(wide):
+                        b[m] += t * V[j, m]
+                else:
+                    multiply(V, index, first + q, kept[q], wide)
+                    for m in range(wide):
+                        b[m] += t * kept[q, m]
+            if index.ndim == 1:
+                add_products(P, word(K), V, index[first : first + size], counting, w, 0, size)
+            else:
+                add_products(P, word(K), kept, counting, counting, w, 0, size)
         if K > FEW:
             solved(P, b, x, inverse, counting, minus, noise, out, i)
             continue
