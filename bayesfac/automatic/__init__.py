@@ -1,4 +1,4 @@
-"""`bf.auto`: choose a method and its number of components by the log score of held-out data.
+"""`bf.auto`: choose a method and its number of components by the scores of held-out data.
 
 The candidates are tried in a fixed order. First come fast methods with default settings. Then, for the two
 best of them, come the next smaller and the next larger number of components, until both neighbours of the
@@ -48,12 +48,13 @@ def auto(
 
     A tenth of the ratings, a fifth of the labelled rows or a tenth of the counts is held out. Candidates are
     tried in a fixed order from fast to slow methods. The candidate with the best log score on the held-out
-    part is fitted again, to all data. `fit.tried` is a table of all candidates and of a simple baseline, and
-    `fit.notes` is a summary.
+    part is fitted again, to all data. Methods for `Counts` predict different things, so there the score is
+    the gain of the rank of held-out pairs, as in `bf.compare`. `fit.tried` is a table of all
+    candidates and of a simple baseline, and `fit.notes` is a summary.
 
     Parameters
     ----------
-    data : Ratings, Tasks or Views
+    data : Ratings, Counts, Tasks or Views
         A DataFrame is read as ratings, a pair (views, labels) as Tasks, and a mapping as Views. Labels are 0
         and 1. At least one view must have counts. Views of measurements are used in the fits, but have no
         likelihood by which methods could be compared.
@@ -116,14 +117,15 @@ def _container(data: Any) -> Ratings | Tasks | Views:
         data = Tasks(*data)
     elif is_named(data):
         data = Views(data)
-    if not isinstance(data, Ratings | Tasks | Views) or isinstance(data, Counts | Relations):
+    if not isinstance(data, Ratings | Tasks | Views) or isinstance(data, Relations):
         raise TypeError(
-            "Expected Ratings, Tasks or Views, a table of ratings, a pair (views, labels) or a mapping of "
-            f"views, got {type(data).__name__}"
+            "Expected Ratings, Counts, Tasks or Views, a table of ratings, a pair (views, labels) or a "
+            f"mapping of views, got {type(data).__name__}"
         )
     if isinstance(data, Tasks) and not data.binary:
         raise ValueError("Expected labels 0 and 1 in some rows, got other numbers or no labels")
-    what, size = "ratings", float(len(data))
+    what = "pairs above zero" if isinstance(data, Counts) else "ratings"
+    size = float(len(data))
     if isinstance(data, Tasks):
         what, size = "labelled rows", float(data.labelled.sum())
     elif isinstance(data, Views):

@@ -30,11 +30,13 @@ FIRST: dict[str, tuple[Any, ...]] = {
         "urp", "bpmf", "pmf", "mmmf", "bmmmf", "attitude", "ordinal_mf", ("bpmf", {}, SHORT),
         ("ordinal_mf", {}, SHORT),
     ),
+    "Counts": ("wrmf", "hpf"),
     "Tasks": ("cplst", "lsml", "faie", "leml", ("leml", {"loss": "logistic"})),
     "Views": ("plsa", "mvplsa"),
 }  # fmt: skip
 NEXT: dict[str, tuple[Any, ...]] = {
     "Ratings": ("pmmmf", "hmf", "ipmmmf", "gibbs_mmmf", "emmmf"),
+    "Counts": (),
     "Tasks": ("heres", "grople", "lsa_mml", "himls", "himlsd", "mlc_hmf"),
     "Views": ("ltm", "concat_ltm", "mggm"),
 }

@@ -1,5 +1,7 @@
 """Log scores of held-out cells, for a fit and for a simple baseline: `bf.auto` compares them.
 
+counts    of users and items: no log score, as some methods predict preferences and others counts, but
+          the gain 1 / log2(1 + rank) of every held-out pair among the items new to its user
 ratings   the log mass of the level, or the log density of a real number
 labels    the log probability of every known label of the held-out rows
 views     the log probability of the feature of every held-out count, among the features of its view. Some
@@ -21,6 +23,8 @@ import numpyro.distributions as dist
 import pandas as pd
 import scipy.sparse as sp
 
+from bayesfac.core.data.cards import describe
+from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.tasks import Tasks
@@ -31,10 +35,14 @@ from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics import rmse
 from bayesfac.multilabel import micro_f1
+from bayesfac.report.diagnostics.held_out import GAIN
+from bayesfac.report.pair_scores import PairScores, score_pairs, score_popularity
+from bayesfac.report.ranking import PLACES, POPULAR
 from bayesfac.split import holdout, relabelled
 
-MEASURE = {"Ratings": "RMSE", "Tasks": "micro-F1", "Views": "perplexity"}
-BASELINE = {"Ratings": "biases", "Tasks": "frequencies", "Views": "frequencies"}
+SCORE = {"Ratings": "log score", "Counts": GAIN, "Tasks": "log score", "Views": "log score"}
+MEASURE = {"Ratings": "RMSE", "Counts": "in first ten", "Tasks": "micro-F1", "Views": "perplexity"}
+BASELINE = {"Ratings": "biases", "Counts": POPULAR, "Tasks": "frequencies", "Views": "frequencies"}
 BACKGROUND = 0.01  # share of the feature frequencies in every prediction of a count
 RIDGE = 5.0  # the penalty of the biases of users and items, in ratings
 ROUNDS = 20  # of the two regressions that find the biases
@@ -46,7 +54,7 @@ GROUPS = 1000  # of users or rows, whose sums are kept for standard errors
 
 
 class LogScores(NamedTuple):
-    """The log score of every held-out cell, and a measure that readers know (see MEASURE)."""
+    """The score (see SCORE) of every held-out cell, and a measure that readers know (see MEASURE)."""
 
     log: np.ndarray
     measure: float
@@ -101,6 +109,8 @@ def weights_of(test: Any) -> Weights:
 
 def of_fit(fit: Any, train: Any, test: Any) -> LogScores:
     """The scores of a fit to the training part."""
+    if isinstance(test, Counts):
+        return _ranks(score_pairs(fit, test, train))
     if isinstance(test, Views):
         return _counts(train, test, _blocks(fit, train))
     query, _, _ = fit.data.locate(test)
@@ -113,7 +123,9 @@ def of_fit(fit: Any, train: Any, test: Any) -> LogScores:
 
 
 def of_baseline(train: Any, test: Any) -> LogScores:
-    """Ratings: biases of users and items and a normal error. Labels, counts: frequencies in training."""
+    """Ratings: biases of users and items and a normal error. Pairs: popularity. Others: frequencies."""
+    if isinstance(test, Counts):
+        return _ranks(score_popularity(describe(train), test, train))
     if isinstance(test, Ratings):
         return _biases(train, test)
     if isinstance(test, Views):
@@ -122,6 +134,10 @@ def of_baseline(train: Any, test: Any) -> LogScores:
     share = ((known["sum"] + 1) / (known["count"] + 2)).reindex(train.labels, fill_value=0.5)
     p = share.to_numpy()[positions_of(train.labels, frame["label"])]
     return LogScores(np.log(np.where(test.value == 1, p, 1 - p)), _f1(test, p > 0.5))
+
+
+def _ranks(scores: PairScores) -> LogScores:
+    return LogScores(scores.gain, float((scores.rank <= PLACES).mean()))
 
 
 def _f1(test: Tasks, predicted: np.ndarray) -> float:

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.automatic.candidates import Candidate, Tried, from_json, run, scored
-from bayesfac.automatic.log_scores import BASELINE, MEASURE, divided, of_baseline, weights_of
+from bayesfac.automatic.log_scores import BASELINE, MEASURE, SCORE, divided, of_baseline, weights_of
 from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.precision import precise
 from bayesfac.evaluation.cells import place, read
 
-SHARE = {"Ratings": 0.1, "Tasks": 0.2, "Views": 0.1}  # held out: ratings, labelled rows, counts
-WHAT = {"Ratings": "ratings", "Tasks": "labels", "Views": "counts"}
+SHARE = {"Ratings": 0.1, "Counts": 0.1, "Tasks": 0.2, "Views": 0.1}  # held out
+WHAT = {"Ratings": "ratings", "Counts": "pairs", "Tasks": "labels", "Views": "counts"}
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)  # numbers of components
 LEADERS = 2  # methods whose number of components is searched
 
@@ -135,7 +135,7 @@ class Search:
             for _, one in self.tried.values()
             if one.refused
         ]
-        columns = ["candidate", "components", "log score", "behind", "standard error"]
+        columns = ["candidate", "components", SCORE[self.kind], "behind", "standard error"]
         table = pd.DataFrame(rows, columns=[*columns, MEASURE[self.kind], "seconds", "notes"])
         return table.astype({"components": "Int64"})
 
@@ -144,8 +144,8 @@ class Search:
         (_, best), *others = ranked = self.ranked()
         cells = int(self.weights.sums().sum())
         parts = [
-            f"chosen by bf.auto: {best.label}, the best of {len(ranked)} by the log score of {cells} "
-            f"held-out {WHAT[self.kind]}: {best.score:.4f}",
+            f"chosen by bf.auto: {best.label}, the best of {len(ranked)} by the {SCORE[self.kind]} of "
+            f"{cells} held-out {WHAT[self.kind]}: {best.score:.4f}",
             f"the baseline ({self.baseline.name}) has {self.baseline.score:.4f}",
         ]
         if self.lost:

@@ -132,7 +132,11 @@ def _process_options(parser: Parser) -> None:
 def _auto_options(parser: Parser) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help=DATA)
-    add("--kind", choices=["ratings", "views"], help="the kind of data in the file (ratings)")
+    add(
+        "--kind",
+        choices=["ratings", "counts", "views"],
+        help="the kind of data in the file (ratings)",
+    )
     text = "seconds for trying methods (%(default)g)"
     add("--seconds", type=float, default=120.0, metavar="S", help=text)
     add(

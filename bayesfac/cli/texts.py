@@ -61,7 +61,7 @@ and rating.npy. It is read in blocks, so it need not fit in memory.
 The message about an unknown method, engine or setting suggests the nearest name."""
 
 AUTO = f"""\
-Choose a method and its number of components by the log score of held-out cells, fit it to all of
+Choose a method and its number of components by the scores of held-out cells, fit it to all of
 DATA, print a table of all candidates, and save the fit as a folder.
 
 {DATA_HELP}"""

@@ -80,6 +80,25 @@ def test_planted_topics_win():
     assert abs(by_size[1] - base) < 0.01, "one component is the frequencies"
 
 
+def test_counts_are_ranked_beside_popularity():
+    """Each of two groups of users takes its own half of the items, which popularity does not know."""
+    own = (np.arange(40)[:, None] % 2) == (np.arange(24) % 2)
+    counts = bf.Counts(np.random.default_rng(0).poisson(np.where(own, 0.9, 0.05)))
+    methods = [
+        ("wrmf", {"scale_user": 1.0, "scale_item": 1.0, "noise": 0.3}),
+        ("hpf", {"shape_user": 0.3, "shape_item": 0.3}),
+    ]
+    fit = bf.auto(counts, methods=methods, components=[2], **QUIET)
+    table = fit.tried.set_index(fit.tried["candidate"].str.split().str[0])
+    assert set(table.index[:2]) == {"wrmf", "hpf"} and table.index[2] == "popularity"
+    assert fit.name == table.index[0] and (table["in first ten"] <= 1).all()
+    train, test = holdout(counts, 0.1, seed=0)
+    same = bf.fit("hpf", train, n_components=2, progress=False, **methods[1][1])
+    told = bf.compare({"hpf": same}, test, train=train).table["gain of rank"]
+    np.testing.assert_allclose(told, table["gain of rank"][told.index], rtol=1e-6)
+    assert f"by the gain of rank of {len(test)} held-out pairs" in "; ".join(fit.notes)
+
+
 def test_noise_is_told():
     rng = np.random.default_rng(0)
     views = {"x": rng.poisson(1.0, (15, 12))}
@@ -135,6 +154,7 @@ def test_mistakes_are_told_before_anything_is_fitted(wrong, error, message):
     ("data", "error", "message"),
     [
         (bf.Ratings([0, 1], [0, 1], [1.0, 2.0]), ValueError, "at least 50 ratings.*got 2"),
+        (bf.Counts(np.eye(9)), ValueError, "at least 50 pairs above zero.*got 9"),
         ({"x": np.ones((3, 3))}, ValueError, "at least 50 counts.*got 9"),
         (([[1.0]] * 9, [[1]] * 9), ValueError, "at least 50 labelled rows.*got 9"),
         (([[1.0]] * 60, [[0.5]] * 60), ValueError, "labels 0 and 1"),
