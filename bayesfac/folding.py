@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac import new_rows
-from bayesfac.core.data.cards import Card, describe, on_levels
+from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.features import no_features
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
@@ -151,6 +151,15 @@ def _as_training(
         size = len(card.coords[other]), held[f"B.{pattern}"].shape[2]
         data = data.replaced(x=data.x | {pattern: no_features(*size)})
     return data, held
+
+
+def on_levels(card: Card, data: Any) -> Any:
+    """Ratings on the levels of training. Without levels of their own they get those; others are an error."""
+    if card.kind != "Ratings" or data.levels == card.levels:
+        return data
+    if data.levels is not None or type(data) is not Ratings:
+        raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
+    return Ratings(data, levels=card.levels).named(data.name)
 
 
 def _of_known(card: Card, data: Ratings, side: str) -> Ratings:

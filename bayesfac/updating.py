@@ -9,11 +9,12 @@ import numpy as np
 
 from bayesfac import new_rows
 from bayesfac.core import checks
-from bayesfac.core.data.cards import describe, on_levels
+from bayesfac.core.data.cards import describe
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import contain, site_dims
+from bayesfac.folding import on_levels
 from bayesfac.inference.gibbs import Gibbs
 
 if TYPE_CHECKING:

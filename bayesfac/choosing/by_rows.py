@@ -173,7 +173,7 @@ def quality_of_frequencies(truth: np.ndarray) -> float:
     """The best quality if every row has the same scores, the frequencies of the labels in these rows.
 
     >>> quality_of_frequencies(np.array([[1, 0, 0], [1, 0, 1], [1, 1, 1], [0, 0, 0]]))
-    0.6666666666666666
+    0.7142857142857143
     """
     return quality(truth, np.tile(np.nanmean(truth, 0), (len(truth), 1)))
 

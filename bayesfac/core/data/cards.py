@@ -228,15 +228,6 @@ def check_same(card: Card, data: Ratings | Tensor | Views | Tasks) -> None:
         raise ValueError("Expected the training data, got as many cells in other places")
 
 
-def on_levels(card: Card, data: Any) -> Any:
-    """Ratings on the levels of training. Without levels of their own they get those; others are an error."""
-    if card.kind != "Ratings" or data.levels == card.levels:
-        return data
-    if data.levels is not None or type(data) is not Ratings:
-        raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
-    return Ratings(data, levels=card.levels).named(data.name)
-
-
 def _ratings_card(data: Ratings) -> Card:
     rows, cols, n = data.per_row("user"), data.per_row("item"), len(data)
     zeros, value = isinstance(data, Counts), data.host.value
