@@ -1,6 +1,7 @@
 """Setup of all tests: float64, no display, one compilation cache, and all methods registered."""
 
 import importlib.util
+import math
 import os
 import sys
 import threading
@@ -58,6 +59,7 @@ if version("jax").startswith("0.9."):
     mlir.make_ir_context = reused(mlir.make_ir_context)
 
 import bayesfac.models  # noqa: E402, F401  # registers every method
+from bayesfac import inference  # noqa: E402
 from bayesfac.core.method import REGISTRY  # noqa: E402
 from tests.kinds import KINDS, quick_for  # noqa: E402
 from tests.long_tests import LIMITS, listed  # noqa: E402
@@ -121,6 +123,13 @@ def _forget_programs():
     yield
     if next(_run) % 100 == 0:
         jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _forget_interrupts(monkeypatch):
+    """A second Ctrl-C soon after the first is raised, which would end pytest: tests are not one loop of
+    fits."""
+    monkeypatch.setattr(inference, "_interrupted", [-math.inf])
 
 
 @pytest.fixture

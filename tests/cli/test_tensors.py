@@ -52,7 +52,7 @@ def test_what_is_not_for_tensors_is_refused(tmp_path, capsys, more, said):
 def test_labels_are_read_as_they_are_written(tmp_path):
     path = tmp_path / "cells.csv"
     head, rest = "drug,target,week,value\n", "01,NA,1,1\n1,b,2,5\n02,NA,1,3.5\n2,b,2,"
-    no = dict.fromkeys(["user", "item", "rating", "levels", "columns"])
+    no = dict.fromkeys(["user", "item", "rating", "levels", "columns", "separator"])
     args = Namespace(**no, bad="error", duplicates="error", decimal=".")
     path.write_text(head + rest)
     with pytest.raises(ValueError, match="finite values"):

@@ -239,6 +239,7 @@ def test_folds_of_a_point_and_of_what_has_no_single_likelihood(tmp_path):
     np.testing.assert_array_equal(fit.loo(data).pointwise, whole)  # the folds wrote elsewhere
 
 
+@pytest.mark.filterwarnings("ignore:the fit of pmf is partial")
 def test_ctrl_c_ends_the_folds(data):
     """An engine returns the draws that it has; the folds went on, and a part of a fit was one of them."""
     fit = bf.fit("pmf", data, bf.Gibbs(5, 30, 1), progress=False, **PMF)
