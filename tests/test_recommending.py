@@ -295,7 +295,6 @@ def test_everywhere_of_views_names_view_and_feature():
     np.testing.assert_allclose(table["mean"], fit.everywhere().mean.ravel())
 
 
-@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.DataWarning")
 def test_pairs_to_exclude_of_which_none_is_known_are_named(draws, ratings):
     frame = ratings.frame().rename(columns={"user": "item", "item": "user"})
     with pytest.warns(
@@ -308,6 +307,7 @@ def test_pairs_to_exclude_of_which_none_is_known_are_named(draws, ratings):
     draws.recommend("user 3", 3, exclude=frame.iloc[:0])
 
 
+@pytest.mark.filterwarnings("ignore::bayesfac.core.errors.DataWarning")
 def test_excluded_items_without_training_data_are_not_recommended():
     """As after a split: the item is in the data, and no rating of it in training."""
     whole = bf.datasets.make_ratings(20, 6, 2, density=0.7, seed=0)
