@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT = 60  # seconds of a processor in which the test must see the mistake
+LIMIT = 120  # seconds of a processor: 60 alone, and up to twice as many beside other work
 WAIT = 5 * LIMIT  # seconds on a busy machine, and for a mistake that makes a test wait for ever
 PRELOADED = ["pytest", "jax", "numpyro", "numba", "pandas", "scipy.stats", "xarray", "sklearn.base"]
 FAILED = 1  # pytest's exit code when tests ran and some failed
@@ -52,10 +52,10 @@ class Mistake:
         return ".".join(Path(self.file).with_suffix("").parts).removesuffix(".__init__")
 
 
-def mistakes() -> list[Mistake]:
+def mistakes(tables: str = "*.toml") -> list[Mistake]:
     """All mistakes, in the order of the tables."""
     found = []
-    for path in sorted((ROOT / "tests" / "mistakes").glob("*.toml")):
+    for path in sorted((ROOT / "tests" / "mistakes").glob(tables)):
         with path.open("rb") as table:
             found += [Mistake(**entry) for entry in tomllib.load(table)["mistake"]]
     return found
