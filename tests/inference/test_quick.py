@@ -189,6 +189,7 @@ def test_a_run_that_does_not_get_there_says_so(monkeypatch):
     assert fit(bf.Quick()).engine.sweeps == 80, "no prediction varies"
 
 
+@pytest.mark.filterwarnings("ignore:the fit of pmf is partial")
 def test_an_interrupted_run_gives_the_draws_that_are_there(monkeypatch):
     errors(monkeypatch, 0.5)
     run, calls = bf.Gibbs.run, []

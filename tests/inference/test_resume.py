@@ -240,6 +240,7 @@ def test_a_damaged_checkpoint_is_no_checkpoint(tmp_path):
         run(bf.Gibbs(2, 3, 1, folder=str(tmp_path)))
 
 
+@pytest.mark.filterwarnings("ignore:the fit of pmf is partial")
 def test_ctrl_c_returns_what_there_is(tmp_path):
     """The sixth block is interrupted: two sweeps of warm-up and three draws stand."""
     from bayesfac.inference import gibbs

@@ -80,7 +80,7 @@ def test_zeros_and_missing_cells_are_not_mixed_up():
         bf.fit("pmf", counts)
     with pytest.raises(TypeError, match=r"Expected Counts for hpf, got Ratings: bf.Counts\(data\)"):
         bf.fit("hpf", ratings)
-    with pytest.raises(TypeError, match="got Counts"):
+    with pytest.raises(ValueError, match="Expected at least 50 pairs above zero"):
         bf.auto(counts)
     assert isinstance(contain(REGISTRY["hpf"], EVENTS), bf.Counts)
 
