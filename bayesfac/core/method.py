@@ -164,6 +164,10 @@ class Method:
     choice_by                         what compares candidates: "loss", of held-out cells; "law", their log
                                       score also where the method chooses levels; "ranks", how high held-out
                                       pairs rank among the items that a user does not have
+    numbers                           settings that compiled programs take as arguments, so that fits of other
+                                      data of the same sizes, or with other numbers, compile nothing. In
+                                      programs they have no value that Python could compare, and of the host
+                                      of data only names and sizes are there (`Container.for_programs`)
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
     in_use(params, rows, cols, hyper) -> how many of the components have an effect, for one value of NumPy
@@ -205,6 +209,7 @@ class Method:
     choice_start: Callable[..., Any] | None = None
     choice_sweeps: int = 20
     choice_by: str = "loss"
+    numbers: tuple[str, ...] = ()
     ready: Callable[..., Any] = lambda data, hyper: data
     remarks: Callable[..., list[str]] = lambda params, data, hyper: []
     in_use: Callable[..., int] | None = None

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from bayesfac.core.data.cells import Container
 from bayesfac.core.precision import precise
 
 ROOM = 0.5  # share of a process's memory maps that programs may fill before a fit forgets them
@@ -138,13 +139,40 @@ def numba_folder(version: str) -> Iterator[None]:
         config.CACHE_DIR = before
 
 
+def bare(arguments: Any) -> Any:
+    """The arguments, with all data as programs of a method with `numbers` take them."""
+
+    def stripped(value: Any) -> Any:
+        return value.for_programs() if isinstance(value, Container) else value
+
+    return jax.tree.map(stripped, arguments, is_leaf=lambda value: isinstance(value, Container))
+
+
+def apart(hyper: Any, names: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """The settings without the values of these numbers, and the values; None is not a number.
+
+    >>> from typing import NamedTuple
+    >>> class Hyper(NamedTuple):
+    ...     size: int
+    ...     rate: float | None
+    >>> apart(Hyper(2, 0.5), ["rate"])
+    (Hyper(size=2, rate=Ellipsis), {'rate': 0.5})
+    >>> apart(Hyper(2, None), ["rate"])
+    (Hyper(size=2, rate=None), {})
+    """
+    values = {name: getattr(hyper, name) for name in names if getattr(hyper, name) is not None}
+    return hyper._replace(**dict.fromkeys(values, ...)), values
+
+
 def compiled_for(
-    *settings: int, once: bool = False
+    *settings: int, once: bool = False, numbers: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function once for each value of the arguments at these positions.
 
     A fit runs a program with `once` a single time: level 1 of XLA's optimisation then saves a third of the
     time of compilation, and `start` of `bpmf` runs as fast as with level 3. A level in XLA_FLAGS goes first.
+
+    Of the last of the settings, these `numbers` are arguments of the program: see `Method.numbers`.
 
     A program that takes settings as its own arguments, as the choice among candidates does, calls the
     function as it is: its settings are then traced and have no value to compile for.
@@ -159,17 +187,29 @@ def compiled_for(
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         program = jax.jit(function, static_argnums=settings)
-        alone = jax.jit(function, static_argnums=settings, compiler_options=options)
+
+        @partial(jax.jit, static_argnums=[at + 1 for at in settings], compiler_options=options)
+        def alone(values: dict[str, Any], *arguments: Any) -> Any:
+            return function(*_changed(arguments, lambda hyper: hyper._replace(**values)))
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
             given = [arguments[i] for i in settings]
             if _traced(given):
                 return function(*arguments)
-            # JAX refuses options of a program inside another one
-            return program(*arguments) if _traced(arguments) else alone(*arguments)
+            if _traced(arguments):  # JAX refuses options of a program inside another one
+                return program(*arguments)
+            if not numbers:
+                return alone({}, *arguments)
+            hyper, values = apart(given[-1], numbers)
+            return alone(values, *bare(_changed(arguments, lambda _: hyper)))
 
         return call
+
+    def _changed(arguments: tuple, change: Callable[[Any], Any]) -> list[Any]:
+        """The arguments with other settings; those of a function without `numbers` stay as they are."""
+        last = settings[-1] if numbers else None
+        return [change(value) if at == last else value for at, value in enumerate(arguments)]
 
     return decorate
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from bayesfac.core.data.cards import Card
-from bayesfac.core.data.cells import Query, codes_of, narrowed, query_of
+from bayesfac.core.data.cells import Query, codes_of, narrowed, padded, query_of
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
@@ -94,7 +94,8 @@ def _predicted(
     method: Method, params: Any, hyper: Any, row: np.ndarray, col: np.ndarray
 ) -> np.ndarray:
     query = narrowed(Query(row, col))
-    return np.asarray(program(_scores, None, method, hyper)(params, query), np.float64)
+    found = program(_scores, None, method, hyper)(params, padded(query))
+    return np.asarray(found, np.float64)[..., : len(row)]
 
 
 def _scores(method: Method, hyper: Any, params: Any, query: Query) -> jax.Array:

@@ -190,7 +190,8 @@ class Descent:
         """Run so many cycles of so many sweeps, or fewer; return the number of sweeps made."""
         given = (self.p, data, *_halves(self.trace[-1], self.p), self.momentum, steps, cycles)
         self.p, self.momentum, values, number, rises, still = block(*given)
-        new = np.asarray(values[: int(number)], np.float64).sum(1)
+        # cut by NumPy: JAX would compile a program for each length
+        new = np.asarray(values, np.float64)[: int(number)].sum(1)
         self.trace.extend(new)
         self.done += len(new) * steps
         self.rises += int(rises)

@@ -17,6 +17,7 @@ from bayesfac.core.data.reading import same_labels
 from bayesfac.core.errors import NumericalError, check_names
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
+from bayesfac.core.programs import apart, bare
 
 MAPPED = 256 * 2**20  # bytes of a block of draws in `each_draw`
 
@@ -183,16 +184,32 @@ class OneLine:
 
 
 def program(function: Any, data: Any, *settings: Any) -> Any:
-    """The compiled function(*settings, ...) for data of this structure; equal calls get the same program."""
-    return _program(function, settings, jax.tree.structure(data), sparse.chosen())
+    """The compiled function(*settings, ...) for data of this structure; equal calls get the same program.
+
+    `numbers` of the method among the settings are arguments of the program (see `Method`).
+    """
+    method = next((one for one in settings if isinstance(one, Method) and one.numbers), None)
+    if method is None:
+        return _program(function, settings, None, jax.tree.structure(data), sparse.chosen())
+    at = next(at for at, one in enumerate(settings) if isinstance(one, method.Hyper))
+    hyper, values = apart(settings[at], method.numbers)
+    fixed, structure = (*settings[:at], hyper, *settings[at + 1 :]), jax.tree.structure(bare(data))
+    compiled = _program(function, fixed, at, structure, sparse.chosen())
+    return lambda *arguments: compiled(values, *bare(arguments))
 
 
 @lru_cache(maxsize=64)  # bounded: thousands of programs would use up the process's memory maps
-def _program(function: Any, settings: tuple, structure: Any, loops: str | None) -> Any:
+def _program(
+    function: Any, settings: tuple, at: int | None, structure: Any, loops: str | None
+) -> Any:
     def unchecked(*arguments: Any) -> Any:
+        given = settings
+        if at is not None:
+            values, *arguments = arguments  # type: ignore[assignment]
+            given = (*settings[:at], settings[at]._replace(**values), *settings[at + 1 :])
         # data and settings were checked before; NumPyro would check constants by programs of their own
         with validation_enabled(False):
-            return function(*settings, *arguments)
+            return function(*given, *arguments)
 
     unchecked.__name__ = function.__name__
     return jax.jit(unchecked)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesfac.core.data.cells import Query
+from bayesfac.core.data.cells import Query, padded
 from bayesfac.core.method import Method
 from bayesfac.inference.result import Job, program
 
@@ -43,8 +43,9 @@ def predictions(job: Job, p: Any) -> np.ndarray:
     """Predictions at the probe cells; an empty array if the job has no such cells."""
     if job.probe is None:
         return np.zeros(0)
-    found = program(probed, job.data, job.method, job.hyper)(p, job.data, job.probe)
-    return np.asarray(found, np.float64)
+    many = program(probed, job.data, job.method, job.hyper)
+    found = np.asarray(many(p, job.data, padded(job.probe)), np.float64)
+    return found[..., : len(job.probe.row)]
 
 
 def change(before: Look, now: Look) -> np.ndarray:

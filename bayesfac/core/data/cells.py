@@ -216,6 +216,15 @@ def narrowed(query: Query) -> Query:
     return Known(query.row, query.col)
 
 
+def padded(query: Query) -> Query:
+    """The query with its last cell repeated up to a multiple of 128 cells: about a hundred probe cells, of
+    which equal ones are dropped, then always run the same program. The codes must be on the host."""
+    free = -len(query.row) % 128
+    row, col = np.asarray(query.row), np.asarray(query.col)
+    longer = np.pad(col, [(0, free), *[(0, 0)] * (col.ndim - 1)], mode="edge")
+    return query._replace(row=np.pad(row, (0, free), mode="edge"), col=longer)
+
+
 def codes_of(query: Query | Grid) -> Any:
     """The codes of a query, cells x axes: the inverse of `query_of`."""
     xp = np if isinstance(query.row, np.ndarray) else jax.numpy
@@ -223,8 +232,13 @@ def codes_of(query: Query | Grid) -> Any:
 
 
 def rows_of(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows:
-    """The layout of cells that are sorted by row."""
-    return _rows(_starts(row, n), _device(index), _device(order))
+    """The layout of cells that are sorted by row. It has as many chunks as so many cells of n rows can have:
+    the same numbers of cells and rows have arrays of the same size, and run the same program."""
+    rows = _rows(_starts(row, n), _device(index), _device(order))
+    free = len(row) // CHUNK + n - len(rows.chunk)  # behind the last cell, so they are empty
+    chunk = np.pad(rows.chunk, (0, free), constant_values=len(row))
+    chunk_row = np.pad(rows.chunk_row, (0, free), constant_values=n - 1)
+    return rows._replace(chunk=_device(chunk), chunk_row=_device(chunk_row))
 
 
 def _rows(ptr: np.ndarray, index: jax.Array, order: jax.Array) -> Rows:
@@ -321,6 +335,11 @@ class Container:
         """The same data with other leaves, and with another host unless `host` is None."""
         old = dict(zip(self.leaves, self.tree_flatten()[0], strict=True))
         return type(self).tree_unflatten(host or self.host, tuple((old | leaves).values()))
+
+    def for_programs(self) -> Self:
+        """The data for a compiled program: the host holds nothing but what programs of a method with
+        `numbers` may read."""
+        return self
 
     def tree_flatten(self) -> tuple[tuple, Any]:
         return tuple(getattr(self, name) for name in self.leaves), self.host

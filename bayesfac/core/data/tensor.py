@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import Container, TensorCells, query_of
+from bayesfac.core.data.cells import Container, HostParts, TensorCells, query_of
 from bayesfac.core.data.columns import is_role, with_index
 
 LEAST = 3  # modes
@@ -19,7 +19,7 @@ RESERVED = frozenset(
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Frame(HostParts):
     """The parts of a tensor that stay on the host: labels, values, and the user's order of rows."""
 
     axes: dict[str, pd.Index]  # {mode: labels}
@@ -171,6 +171,13 @@ class Tensor(Container):
         value = np.empty(len(self))
         value[self.host.origin] = np.asarray(draw["rating"], np.float64)
         return self.replaced(replace(self.host, value=value), y=reading.real(draw["rating"]))
+
+    def for_programs(self) -> "Tensor":
+        """The same cells with the names and sizes of the modes alone: there are no labels, and a statistic of
+        the values is not a number."""
+        axes: dict[str, pd.Index] = {m: pd.RangeIndex(len(index)) for m, index in self.axes.items()}
+        none, values = np.zeros(0, int), np.broadcast_to(np.nan, len(self))
+        return self.replaced(Frame(axes, none, none.reshape(0, len(axes)), values))
 
     def batch(self, key: jax.Array, size: int) -> tuple["Tensor", dict[str, float]]:
         """`size` random cells, and the weight of each in the log likelihood, by observed site."""

@@ -31,14 +31,32 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.data.cells import Cells, LinkedCells, TensorCells
+from bayesfac.core.data.cells import Cells, TensorCells
 from bayesfac.core.data.features import Features
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.beliefs import doubled, half, inverse, square, whole
-from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.links import Links
+from bayesfac.core.laws.sides import (
+    Side,
+    Sides,
+    certain,
+    certain_moments,
+    doubts,
+    drawn_rows,
+    each_side,
+    moments,
+    prior_of,
+    rows_of,
+    unchanged,
+)
 from bayesfac.core.math import expectation
-from bayesfac.core.multilinear import crossed, multiplied, others
+from bayesfac.core.multilinear import (
+    EvenCells,
+    at,
+    in_turn,
+    others,
+    parted,
+    put,
+    rows_at,
+)
 
 SWEEPS = 30
 TRIAL = 10  # sweeps of a start before it is judged
@@ -52,18 +70,6 @@ LOST = 2 / 3
 NODES = 3  # of a quadrature over the products
 LEAST = 0.05  # smallest weight of a cell
 RIDGE = 5.0  # weight of the prior of a bias, in cells
-
-
-class Side(NamedTuple):
-    """Means (n x K) and covariances (n x K x K) of the rows of a factor, and the prior's mean and precision;
-    with features, B and ridge."""
-
-    mean: jax.Array
-    cov: jax.Array
-    mu: jax.Array
-    precision: jax.Array
-    B: jax.Array | None = None
-    ridge: jax.Array | None = None
 
 
 class Seen(NamedTuple):
@@ -93,22 +99,18 @@ class Problem(NamedTuple):
 
 
 class End(NamedTuple):
-    """The state at the end of the sweeps."""
+    """The state at the end of the sweeps, with the variance of the products at the cells."""
 
-    sides: list[Side]
+    sides: Sides
     seen: Seen
+    variance: jax.Array
 
 
-def certain(mean: jax.Array, *rest: Any) -> Side:
-    """A side whose rows have no variance; the first sweep computes their covariances."""
-    return Side(mean, jnp.zeros((*mean.shape, mean.shape[1]), mean.dtype), *rest)
-
-
-def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple[list[Side], Any]:
-    """The sides, one for each axis, with scales for a point fit, and the method's own parameters.
+def estimated(starts: Sequence[Sides], problem: Problem, own: Any) -> tuple[Sides, Any]:
+    """The sides with scales for a point fit, and the method's own parameters.
 
     The sweeps run from each of the `starts`, the first of which is random. One cell in ten is left out and
-    judges them (`_losses`). Then the sweeps from the best start are made with all cells. In a tensor they may
+    judges them (`_tried`). Then the sweeps from the best start are made with all cells. In a tensor they may
     lose a component that the trial had; if so, the end of the trial goes on with all cells instead.
     """
     n, first = len(starts), nothing_seen(problem, own)
@@ -121,57 +123,106 @@ def estimated(starts: Sequence[list[Side]], problem: Problem, own: Any) -> tuple
 
     def turn(number: int, state: tuple) -> tuple:
         """Each start on trial, then further sweeps from the best end, then the best start with all cells."""
-        losses, best, at = state
+        losses, best, _, place = state
         trial, further = number < n, number == n
-        at = jnp.where(trial, number, at)
-        start = End(jax.tree.map(lambda table: table[at], begun), first)
-        sides, seen = jax.tree.map(partial(jnp.where, further), best, start)
-        draws, kept = jnp.where((at == 0) & ~further, DRAWS, 0), jnp.where(trial & away, 0.0, 1.0)
-        end = swept(problem, seen, sides, draws, draws + SWEEPS, kept)
-
-        def judged() -> tuple:
-            new = _losses(problem, end, kept)
-            return new, sums(new).min() < sums(losses).min()  # not better if `new` has NaN
-
-        def compared() -> tuple:
-            return losses, further | ~(best.seen.loss.sum() < LOST * end.seen.loss.sum())
-
-        new, better = jax.lax.cond(trial, judged, compared)
-        return jax.tree.map(partial(jnp.where, better), (new, end, at), state)
+        place = jnp.where(trial, number, place)
+        start = End(jax.tree.map(lambda table: table[place], begun), first, best.variance)
+        start = jax.tree.map(partial(jnp.where, further), best, start)
+        draws, kept = DRAWS * ((place == 0) & ~further), jnp.where(trial & away, 0.0, 1.0)
+        end, doubt, new = _tried(problem, start, draws, kept, trial, losses)
+        gains = sums(new).min() < sums(losses).min()  # not if `new` has NaN
+        keeps = further | ~(best.seen.loss.sum() < LOST * end.seen.loss.sum())
+        better = partial(jnp.where, jnp.where(trial, gains, keeps))
+        return jax.tree.map(better, (new, end, doubt, place), state)
 
     losses = jnp.full((len(PARTS), len(away)), jnp.inf, first.loss.dtype)
-    begin = losses, End(list(starts[0]), first), 0
-    losses, (sides, seen), _ = jax.lax.fori_loop(0, n + 2, turn, begin)
+    none = each_side(lambda side: jnp.zeros_like(side.precision), starts[0])
+    begin = losses, End(starts[0], first, jnp.zeros_like(first.loss)), none, 0
+    losses, (sides, seen, _), doubt, _ = jax.lax.fori_loop(0, n + 2, turn, begin)
     share = jnp.argmin(sums(losses))
     usual = ~_beaten(losses[:1], losses[share], away)[0]
     scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share])
-    return _stiffened(sides, seen.weight, problem.cells, scale), seen.own
+    return _stiffened(sides, doubt, scale), seen.own
+
+
+def _tried(
+    problem: Problem, start: End, draws: Any, kept: jax.Array, trial: Any, losses: jax.Array
+) -> tuple[End, Any, jax.Array]:
+    """The end of sweeps from the start, and the ridges that a point lacks there. On trial, also the loss of
+    the end as a point at each cell, with each of `PARTS` of the ridges; otherwise `losses` as they are.
+
+    The sweeps of a point are the same program as those before.
+    """
+
+    def part(number: Any, state: tuple) -> tuple:
+        end, doubt, losses = state
+        point = number >= 0
+        stiff = _stiffened(end.sides, doubt, jnp.asarray(PARTS)[number])
+        begun = each_side(lambda side: certain(side.mean, *side[2:]), stiff)
+        sides = jax.tree.map(partial(jnp.where, point), begun, end.sides)
+        sweeps = jnp.where(point, TRIAL, draws + SWEEPS)
+        new = swept(problem, end.seen, sides, draws * ~point, sweeps, kept, point, end.variance)
+        doubt = jax.lax.cond(
+            point, lambda: doubt, lambda: doubts(new.sides, kept * new.seen.weight, problem.cells)
+        )
+        losses = jnp.where(point, losses.at[number].set(new.seen.loss), losses)
+        return jax.tree.map(partial(jnp.where, point), end, new), doubt, losses
+
+    none = each_side(lambda side: jnp.zeros_like(side.precision), start.sides)
+    parts = jnp.where(trial, len(PARTS), 0)
+    return jax.lax.fori_loop(-1, parts, part, (start, none, losses))
 
 
 def swept(
-    problem: Problem, seen: Seen, sides: list[Side], draws: Any, sweeps: Any, kept: Any = 1.0
+    problem: Problem,
+    seen: Seen,
+    sides: Sides,
+    draws: Any,
+    sweeps: Any,
+    kept: Any = 1.0,
+    point: Any = False,
+    variance: Any = 0.0,
 ) -> End:
     """The end of this number of sweeps from these sides, of which the first `draws` draw the rows; weights of
     cells are multiplied by `kept`. `seen` holds the method's own parameters at the start.
+
+    The rows of a `point` have no variance; its prior, its weights, its own parameters and this variance of
+    the products stay as they are.
 
     The loop begins one step before the first sweep, with moments alone, so each part is compiled once.
     """
     cells, x, h, observe, early = problem
 
-    def sweep(number: jax.Array, state: tuple) -> tuple:
-        sides, seen = state
+    def sweep(number: jax.Array, state: End) -> End:
+        sides, seen, variance = state
         key = jax.random.fold_in(jax.random.key(0), number)
         drawn = (number >= 0) & (number < draws)
         kind = jnp.where(number < 0, 0, jnp.where(drawn, 1, 2))
-        for m in range(len(sides)):
-            sides = [*sides[:m], _prior(sides[m], x[m], h, number), *sides[m + 1 :]]
-            args = jax.random.fold_in(key, m), sides, seen.target, kept * seen.weight
-            ways = [partial(each, m, x[m], cells) for each in (_unchanged, _drawn, _rows)]
-            sides = [*sides[:m], jax.lax.switch(kind, ways, *args), *sides[m + 1 :]]
-        found = jax.lax.cond(drawn, _certain_moments, moments, sides, cells)
-        return sides, look(observe, early, drawn, seen.own, *found)
+        count = jnp.where(point, 0, number)
 
-    return End(*jax.lax.fori_loop(-1, sweeps, sweep, (list(sides), seen)))
+        def renewed(m: Any, sides: Sides) -> Side:
+            mine = _features(x, m)
+            sides = put(sides, m, prior_of(at(sides, m), mine, h, count))
+            args = jax.random.fold_in(key, m), sides, seen.target, kept * seen.weight
+            ways = [partial(each, m, mine, cells) for each in (unchanged, drawn_rows, rows_of)]
+            new = jax.lax.switch(kind, ways, *args)
+            return new._replace(cov=jnp.where(point, 0, new.cov))
+
+        sides = in_turn(renewed, sides, cells)
+        given = drawn | point, certain_moments, moments
+        products, found = jax.lax.cond(*given, sides, cells)
+        variance = jnp.where(point, variance, found)
+        new = look(observe, early, drawn, seen.own, products, variance)
+        still = new._replace(own=seen.own, weight=seen.weight)
+        return End(sides, jax.tree.map(partial(jnp.where, point), still, new), variance)
+
+    begin = End(sides, seen, jnp.broadcast_to(variance, seen.loss.shape).astype(seen.loss.dtype))
+    return jax.lax.fori_loop(-1, sweeps, sweep, begin)
+
+
+def _features(x: Sequence[Features | None], m: Any) -> Features | None:
+    """The features of an axis; the modes of a tensor have none."""
+    return x[m] if isinstance(m, int) else None
 
 
 def look(
@@ -192,28 +243,9 @@ def nothing_seen(problem: Problem, own: Any) -> Seen:
     return zeros._replace(own=jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), own, like.own))
 
 
-def _losses(problem: Problem, end: End, kept: jax.Array) -> jax.Array:
-    """The loss of the end as a point at each cell, with each of `PARTS` of the ridge that it lacks."""
-    cells, x, _, observe, _ = problem
-    weight, (_, variance) = kept * end.seen.weight, moments(end.sides, cells)
-
-    def rows(sides: list[Side], seen: Seen) -> list[Side]:
-        for m in range(len(sides)):
-            found = _rows(m, x[m], cells, None, sides, seen.target, weight)
-            sides = [*sides[:m], certain(found.mean, *found[2:]), *sides[m + 1 :]]
-        return sides
-
-    def sweep(number: jax.Array, state: tuple) -> tuple:
-        sides = jax.lax.cond(number < 0, lambda sides, _: sides, rows, *state)
-        products = multiplied([s.mean for s in sides], cells)
-        return sides, observe(end.seen.own, products, variance)
-
-    def lost(share: jax.Array) -> jax.Array:
-        stiff = _stiffened(end.sides, weight, cells, share)
-        begun = [certain(side.mean, *side[2:]) for side in stiff]
-        return jax.lax.fori_loop(-1, TRIAL, sweep, (begun, end.seen))[1].loss
-
-    return jax.lax.map(lost, jnp.asarray(PARTS))
+def _even(table: jax.Array) -> jax.Array:
+    """The symmetric part of a table, which removes rounding errors of an inverse."""
+    return (table + jnp.swapaxes(table, -1, -2)) / 2
 
 
 def _beaten(losses: jax.Array, best: jax.Array, away: jax.Array) -> jax.Array:
@@ -224,13 +256,13 @@ def _beaten(losses: jax.Array, best: jax.Array, away: jax.Array) -> jax.Array:
     return mean > 2 * jnp.sqrt(square / (n * (n - 1)))
 
 
-def _stiffened(
-    sides: Sequence[Side], weight: jax.Array, cells: Any, share: jax.Array
-) -> list[Side]:
-    """The sides with this share of the ridge that a point lacks added to Lambda."""
-    ridges = [share * _doubt(m, sides, weight, cells) for m in range(len(sides))]
-    pairs = zip(sides, ridges, strict=True)
-    return [s._replace(precision=_even(s.precision + ridge)) for s, ridge in pairs]
+def _stiffened(sides: Sides, doubt: Any, share: jax.Array) -> Sides:
+    """The sides with this share of the ridges that a point lacks added to Lambda."""
+
+    def stiff(side: Side, ridge: jax.Array) -> Side:
+        return side._replace(precision=_even(side.precision + share * ridge))
+
+    return each_side(stiff, sides, doubt)
 
 
 def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
@@ -276,125 +308,24 @@ def left_out(variance: jax.Array, weight: Any) -> jax.Array:
 def fitted(side: Side, h: Any) -> Side:
     """The side with mu and Lambda that fit its rows. With a wide prior the first sweeps would overfit, and
     would not recover."""
-    return _prior(side, None, h, 2)
+    return prior_of(side, None, h, 2)
 
 
-def biases(cells: Cells | TensorCells, y: jax.Array) -> list[jax.Array]:
+def biases(cells: Cells | TensorCells, y: jax.Array) -> Any:
     """Regularised biases of each axis, by repeated ridge regressions; y is centred."""
-    ones = [jnp.ones((n, 1), y.dtype) for n in cells.shape]
+    size, axes = sum(cells.shape), range(len(cells.shape))
+    ones = parted(jnp.ones((size, 1), y.dtype), cells)
 
-    def step(_: int, found: list[jax.Array]) -> list[jax.Array]:
-        for m in reversed(range(len(ones))):
-            pairs = zip(found, cells.codes, strict=True)
-            rest = y - sum(b[code] for j, (b, code) in enumerate(pairs) if j != m)
-            rows = cells.modes[m]
-            sums = sparse.spread(rows, rest, others(ones, m, cells))[:, 0]
-            found = [*found[:m], sums / (jnp.diff(rows.ptr) + RIDGE), *found[m + 1 :]]
-        return found
+    def better(m: Any, found: Any) -> jax.Array:
+        if isinstance(cells, EvenCells):
+            rest = y - jnp.sum(found.ravel()[cells.code], 1, where=jnp.asarray(axes) != m)
+        else:
+            rest = y - sum(found[j][cells.codes[j]] for j in axes if j != m)
+        rows = rows_at(cells, m)
+        sums = sparse.spread(rows, rest, others(ones, m, cells))[:, 0]
+        return sums / (jnp.diff(rows.ptr) + RIDGE)
 
-    begin = [jnp.zeros(n, y.dtype) for n in cells.shape]
-    return jax.lax.fori_loop(0, 10, step, begin)
-
-
-def moments(sides: Sequence[Side], cells: Cells | TensorCells) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of the products at the cells."""
-    mean = multiplied([s.mean for s in sides], cells)
-    if isinstance(cells, LinkedCells):
-        cov = [doubled(s.cov) for s in sides]
-        variance = crossed(cov, [half(square(s.mean)) for s in sides], cells)
-        return mean, variance + crossed([half(_second(s)) for s in sides], cov, cells)
-    variance = jnp.zeros(())
-    for m in range(len(sides)):
-        first, *rest = _differences(m, sides)
-        variance += multiplied([doubled(first), *map(half, rest)], cells)
-    return mean, variance
-
-
-def _differences(m: int, sides: Sequence[Side]) -> list[jax.Array]:
-    """Tables whose product is that of the second moments up to m, minus that up to m - 1."""
-    return [
-        _second(s) if j < m else s.cov if j == m else square(s.mean) for j, s in enumerate(sides)
-    ]
-
-
-def _even(table: jax.Array) -> jax.Array:
-    """The symmetric part of a table, which removes rounding errors of an inverse."""
-    return (table + jnp.swapaxes(table, -1, -2)) / 2
-
-
-def _drawn(
-    m: int, x: Features | None, cells: Any, key: Any, sides: list[Side], target: Any, weight: Any
-) -> Side:
-    """The side of mode m at a draw of its rows given the means of the others, as in a Gibbs sweep."""
-    side, table, centre = sides[m], others([s.mean for s in sides], m, cells), None
-    if x is not None and side.B is not None:
-        centre = x.times(side.B)
-        pair = (centre, table) if m == 0 else (table, centre)
-        target = target - multiplied(pair, cells)
-    shift = side.precision @ side.mu
-    law = GaussianRows(cells.modes[m], target, table, weight, side.precision, shift, centre)
-    return certain(law.sample(key), *side[2:])
-
-
-def _certain_moments(sides: Sequence[Side], cells: Any) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of the products of rows without variance."""
-    mean = multiplied([s.mean for s in sides], cells)
-    return mean, jnp.zeros_like(mean)
-
-
-def _second(side: Side) -> jax.Array:
-    return square(side.mean) + side.cov
-
-
-def _prior(side: Side, x: Features | None, h: Any, count: jax.Array | int) -> Side:
-    """mu, Lambda, B and ridge at their modes; the first two sweeps keep the values of the start."""
-    (n, K), mean, new = side.mean.shape, side.mean, side
-    if x is not None and side.B is not None:
-        law = Links(x, mean - side.mu, side.ridge, side.precision)
-        B = law.mean
-        square = jnp.sum(B @ side.precision * B) + K * law.trace_of_inverse()
-        power = h.ridge_shape - 1 + B.size / 2
-        new = side._replace(B=B, ridge=power / (h.ridge_rate + square / 2))
-        mean = mean - x.times(B)
-    mu = mean.sum(0) / (h.beta0 + n)
-    away = mean - mu
-    own = h.rate * jnp.eye(K, dtype=mu.dtype) + h.beta0 * jnp.outer(mu, mu)
-    rate = own + away.T @ away + side.cov.sum(0)
-    if new.B is not None and side.ridge is not None:
-        rate += side.ridge * new.B.T @ new.B
-    new = new._replace(mu=mu, precision=n * inverse(rate))
-    return jax.tree.map(lambda old, new: jnp.where(count < 2, old, new), side, new)
-
-
-def _unchanged(m: int, x: Any, cells: Any, _: Any, sides: list[Side], *rest: Any) -> Side:
-    return sides[m]
-
-
-def _rows(
-    m: int, x: Features | None, cells: Any, _: Any, sides: list[Side], target: Any, weight: Any
-) -> Side:
-    """The normal laws of the rows of mode m, given the means and second moments of the other modes."""
-    rows, side = cells.modes[m], sides[m]
-    mean = others([s.mean for s in sides], m, cells)
-    square = others([half(_second(s)) for s in sides], m, cells)
-    precision = side.precision + whole(sparse.spread(rows, weight, square), side.mean.shape[1])
-    shift = side.precision @ side.mu + sparse.spread(rows, weight * target, mean)
-    if x is not None and side.B is not None:
-        shift += x.times(side.B) @ side.precision
-    cov = inverse(precision)
-    return side._replace(mean=jnp.einsum("nkl,nl->nk", cov, shift), cov=cov)
-
-
-def _doubt(
-    m: int, sides: Sequence[Side], weight: jax.Array, cells: Cells | TensorCells
-) -> jax.Array:
-    """The mean over cells of their row's sum_j w_ij cov_j: the ridge that the uncertainty of all other modes
-    adds to mode m."""
-    rows, K = cells.modes[m], sides[m].mean.shape[1]
-    count, each = jnp.diff(rows.ptr), jnp.zeros(())
-    parts = [_differences(j, sides) for j in range(len(sides)) if j != m]
-    if isinstance(cells, LinkedCells):
-        parts = [[s.cov for s in sides]]
-    for part in parts:
-        each += sparse.spread(rows, weight, others([half(table) for table in part], m, cells))
-    return whole(count @ each / count.sum(), K)
+    begin = parted(jnp.zeros(size, y.dtype), cells)
+    return jax.lax.fori_loop(
+        0, 10, lambda _, found: in_turn(better, found, cells, backwards=True), begin
+    )

@@ -52,12 +52,24 @@ from bayesfac.core.data.tensor import Tensor, few_cells
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.sides import Side, Sides, sides_of
 from bayesfac.core.method import Method, Permutation, register
-from bayesfac.core.multilinear import multilinear, multiplied, others
+from bayesfac.core.multilinear import (
+    at,
+    evened,
+    in_turn,
+    multilinear,
+    multiplied,
+    others,
+    parted,
+    rows_at,
+)
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.tensors import _paths as paths
 from bayesfac.models.tensors._cp_law import VARIATIONAL
 
+# settings that programs take as arguments: see `Method.numbers`
+NUMBERS = ("alpha", "alpha_shape", "alpha_rate", "beta0", "rate", "offset")
 TRIES, SWEEPS = 4, 25  # number of annealed starts, of which the best is used, and sweeps of each
 HEAT = 0.5, 3.0  # the precision of the noise, first and last, times the variance of the values
 SMALL = 0.1  # size of the random factors besides the biases, at the second start of a point fit
@@ -103,7 +115,7 @@ def tables(p: Params, hyper: Hyper) -> list[jax.Array]:
     return [p.U[mode] for mode in hyper.modes or ()]
 
 
-@compiled_for(2, once=True)
+@compiled_for(2, once=True, numbers=NUMBERS)
 def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """The best of a few annealed starts: rows are drawn from their conditionals with Lambda fixed, while the
     precision of the noise rises.
@@ -111,75 +123,97 @@ def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     From random factors, which explain nothing, Lambda would rise until a component is zero in all modes, and
     a Gibbs chain would stay without this component: one chain in five on 6,000 cells of rank 3.
     """
-    tries = jax.lax.map(lambda key: annealed(key, data, hyper), jax.random.split(key, TRIES))
-    best = jnp.argmin(jax.lax.map(lambda p: jnp.sum(residuals(p, data, hyper) ** 2), tries))
-    return jax.tree.map(lambda table: table[best], tries)
+    U = best_rows(key, evened(data.cells), data, hyper)
+    K, alpha = (
+        hyper.n_components,
+        None if hyper.alpha is not None else jnp.asarray(spread(data) ** -2),
+    )
+    named = {m: t[:n] for m, n, t in zip(data.modes, data.shape, U, strict=True)}
+    precision = dict.fromkeys(data.modes, jnp.eye(K) / size(data, hyper) ** 2)
+    return Params(named, dict.fromkeys(data.modes, jnp.zeros(K)), precision, alpha)
 
 
-def annealed(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
-    """Random factors, and then `SWEEPS` sweeps of draws of the rows with a rising precision of the noise."""
+def spread(data: Tensor) -> jax.Array:
+    """The standard deviation of the values, or 1 if they are equal up to rounding."""
+    found, least = jnp.std(data.y), 4 * jnp.finfo(data.y.dtype).eps * jnp.max(jnp.abs(data.y))
+    return jnp.where(found > least, found, 1)
+
+
+def size(data: Tensor, hyper: Hyper) -> jax.Array:
+    """The standard deviation of factors whose products have half that of the values."""
+    return ((spread(data) / 2) ** 2 / hyper.n_components) ** (0.5 / len(data.shape))
+
+
+def best_rows(key: jax.Array, cells: Any, data: Tensor, hyper: Hyper) -> Any:
+    """The rows at the end of `TRIES` annealed starts that are nearest to the values."""
+    keys = jax.random.split(key, TRIES)
+    tries, misfits = jax.lax.map(lambda key: annealed(key, cells, data, hyper), keys)
+    return jax.tree.map(lambda table: table[jnp.argmin(misfits)], tries)
+
+
+def annealed(key: jax.Array, cells: Any, data: Tensor, hyper: Hyper) -> tuple[Any, jax.Array]:
+    """Random rows, then `SWEEPS` sweeps of draws of the rows with a rising precision of the noise; and the
+    sum of squares that the last ones leave."""
     first, later = jax.random.split(key)
-    p, (low, high) = random_rows(first, data, hyper), HEAT
+    (low, high), K, y = HEAT, hyper.n_components, data.y - hyper.offset
+    scale, zero = size(data, hyper), jnp.zeros(K)
+    begin = scale * jax.random.normal(first, (sum(cells.shape), K))
 
-    def sweep(number: int, U: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        alpha = low * (high / low) ** (number / SWEEPS) / data.spread**2
-        hot = hyper._replace(alpha=alpha)
-        keys = jax.random.split(jax.random.fold_in(later, number), len(U))
-        for mode, key in zip(data.modes, keys, strict=True):
-            law = conditional_U(p._replace(U=U, alpha=None), data, hot, mode)
-            U = {**U, mode: law.sample(key)}
-        return U
+    def sweep(number: int, U: Any) -> Any:
+        alpha = low * (high / low) ** (number / SWEEPS) / spread(data) ** 2
+        key = jax.random.fold_in(later, number)
 
-    return p._replace(U=jax.lax.fori_loop(0, SWEEPS, sweep, p.U))
+        def drawn(m: Any, U: Any) -> jax.Array:
+            given = y, others(U, m, cells), alpha, jnp.eye(K) / scale**2, zero
+            return GaussianRows(rows_at(cells, m), *given).sample(jax.random.fold_in(key, m))
 
+        return in_turn(drawn, U, cells)
 
-def random_rows(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
-    """Draw factors whose products have half the standard deviation of the values, and Lambda to match."""
-    K, M = hyper.n_components, len(data.shape)
-    scale = ((data.spread / 2) ** 2 / K) ** (0.5 / M)
-    keys = zip(data.modes, data.shape, jax.random.split(key, M), strict=True)
-    U = {mode: scale * jax.random.normal(k, (n, K)) for mode, n, k in keys}
-    alpha = None if hyper.alpha is not None else jnp.asarray(data.spread**-2)
-    precision = dict.fromkeys(data.modes, jnp.eye(K) / scale**2)
-    return Params(U, dict.fromkeys(data.modes, jnp.zeros(K)), precision, alpha)
+    U = jax.lax.fori_loop(0, SWEEPS, sweep, parted(begin, cells))
+    return U, jnp.sum((y - multiplied(U, cells)) ** 2)
 
 
-@compiled_for(2, once=True)
+@compiled_for(2, once=True, numbers=NUMBERS)
 def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
-    p = init(key, data, hyper)
     if hyper.scales == "joint":
-        return p
-    y = data.y - hyper.offset
+        return init(key, data, hyper)
+    y, cells = data.y - hyper.offset, evened(data.cells)
     observe = bayes.normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
-    first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
-    problem = bayes.Problem(data.cells, (None,) * len(data.shape), hyper, observe)
-    sides, (alpha, variance) = bayes.estimated(starts(p, data, hyper, y), problem, first)
-    named = dict(zip(data.modes, sides, strict=True))
-    p = p._replace(U={m: s.mean for m, s in named.items()}, mu={m: s.mu for m, s in named.items()})
+    alpha = spread(data) ** -2 if hyper.alpha is None else hyper.alpha
+    first = jnp.asarray(alpha, y.dtype), jnp.zeros((), y.dtype)
+    problem = bayes.Problem(cells, (None,) * len(data.shape), hyper, observe)
+    sides, (alpha, variance) = bayes.estimated(starts(key, cells, data, hyper), problem, first)
     # a point predicts with the noise alone, so the noise must include the variance of the products; all
     # precisions get the same factor, so that the modes of the rows stay where they are
-    share = 1 if p.alpha is None else 1 / (1 + alpha * variance)
-    p = p._replace(Lambda={m: share * s.precision for m, s in named.items()})
-    return p if p.alpha is None else p._replace(alpha=share * alpha)
+    share = 1 if hyper.alpha is not None else 1 / (1 + alpha * variance)
+    named = {mode: at(sides, m) for m, mode in enumerate(data.modes)}
+    return Params(
+        {mode: named[mode].mean[:n] for mode, n in zip(data.modes, data.shape, strict=True)},
+        {mode: side.mu for mode, side in named.items()},
+        {mode: share * side.precision for mode, side in named.items()},
+        None if hyper.alpha is not None else share * alpha,
+    )
 
 
-def starts(p: Params, data: Tensor, hyper: Hyper, y: jax.Array) -> list[list[bayes.Side]]:
-    """Two starts: the factors of p, and biases of each mode, each as a component that is constant
+def starts(key: jax.Array, cells: Any, data: Tensor, hyper: Hyper) -> list[Sides]:
+    """Two starts: the factors of `best_rows`, and biases of each mode, each as a component that is constant
     elsewhere."""
-    sides = [bayes.certain(p.U[m], p.mu[m], p.Lambda[m]) for m in data.modes]
-    M, constant = len(sides), data.spread ** (1 / len(sides))
-    if hyper.n_components < M:
+    U, M, K = best_rows(key, cells, data, hyper), len(data.shape), hyper.n_components
+    scale, constant = size(data, hyper), spread(data) ** (1 / M)
+    sides = sides_of(U, jnp.eye(K) / scale**2, data.shape)
+    if K < M:
         return [sides]
-    mean = jnp.mean(y)
-    found = bayes.biases(data.cells, y - mean)
-    found[0] += mean
-    begun = []
-    for m, (side, bias) in enumerate(zip(sides, found, strict=True)):
-        rows = (SMALL * side.mean).at[:, :M].set(constant)
-        rows = rows.at[:, m].set(bias / constant ** (M - 1))
-        begun.append(bayes.fitted(side._replace(mean=rows), hyper))
-    return [sides, begun]
+    y = data.y - hyper.offset
+    found = bayes.biases(cells, y - jnp.mean(y))
+
+    def begun(m: Any, sides: Sides) -> Side:
+        side, bias = at(sides, m), at(found, m) + jnp.where(m == 0, jnp.mean(y), 0)
+        own = jnp.where(jnp.arange(K) == m, bias[:, None] / constant ** (M - 1), constant)
+        rows = jnp.where(jnp.arange(K) < M, own, SMALL * side.mean)
+        return bayes.fitted(side._replace(mean=rows), hyper)
+
+    return [sides, in_turn(begun, sides, cells)]
 
 
 def held(hyper: Hyper) -> tuple[str, ...]:
@@ -322,7 +356,7 @@ METHOD = register(Method(
     name="cp", cite="xiong2010bptf", data=Tensor, Params=Params, Hyper=Hyper,
     init=init, objective=objective, model=model, predict=predict, example=example,
     update=update, prepare=prepare, start=start, held=held,
-    conditionals=CONDITIONALS, moves=MOVES, gauge=gauge, variational=VARIATIONAL,
+    conditionals=CONDITIONALS, moves=MOVES, numbers=NUMBERS, gauge=gauge, variational=VARIATIONAL,
     dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
           "alpha": ()},
     traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
