@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def page(method: Method) -> str:
     """The page of a method, as Markdown."""
-    module, look = inspect.getmodule(method.init), graph.look(method)
-    title, paper, *rest = paragraphs(inspect.getdoc(module))
+    look = graph.look(method)
+    title, paper, *rest = paragraphs(method.header)
     parts = [
         f"# {method.name}",
         f"*{prose(title)}*",
@@ -33,7 +34,7 @@ def page(method: Method) -> str:
         f"```python\n{example(method)}```",
         f'Its posterior: `bf.fit("{method.name}", train, bf.{method.engines[-1]}(), init=fit)`; '
         "see [engines](../engines.md).",
-        *code(method, module),
+        *code(method),
         *notes(method, look.sites),
         "## See also",
         see_also(method),
@@ -221,10 +222,13 @@ def moved(free: Rotation | Permutation) -> str:
 # ---------------------------------------------------------------------- code
 
 
-def code(method: Method, module: Any) -> list[str]:
+def code(method: Method) -> list[str]:
     """The solver (`update` or the objective) and the model, to compare with the paper."""
     parts = []
-    if method.update:
+    if method.update and method.update.__module__ != method.module:
+        said = "Each block in turn at the mode of its conditional, by [parts](../parts.md), of this J."
+        parts += ["## Update", said, block(method.objective)]
+    elif method.update:
         parts += ["## Update", "One sweep of the solver.", block(method.update)]
     else:
         objective = block(method.objective)
@@ -238,7 +242,7 @@ def block(function: Any) -> str:
 
 def whole(method: Method) -> list[str]:
     """The code of the file without its header."""
-    path = Path(inspect.getfile(method.init))
+    path = Path(inspect.getfile(sys.modules[method.module]))
     text = path.read_text(encoding="utf-8")
     after = text.split('"""\n', 1)[1].strip()
     name = path.relative_to(ROOT).as_posix()

@@ -92,7 +92,7 @@ def with_rows(text: str) -> str:
     listed = {m.group(1) for line in kept if (m := row.match(line))}
     for name in sorted(set(REGISTRY) - listed):
         method = REGISTRY[name]
-        heading = SECTIONS[method.init.__module__.split(".")[2]]
+        heading = SECTIONS[method.module.split(".")[2]]
         at = kept.index(heading) + 1
         while not (kept[at].startswith("|") and not kept[at + 1].startswith("|")):
             at += 1

@@ -17,11 +17,11 @@ from bayesfac.core.math import normalise
 from bayesfac.core.method import REGISTRY, laws_of
 from bayesfac.models.labels import leml
 from bayesfac.models.ratings import bpmf, pmf
-from bayesfac.models.ratings._shared.normal_wishart import rescale
 from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics import mggm, mvplsa, plsa
+from bayesfac.parts.observed import Normal
 from tests import student
 
 MUTANTS = {}
@@ -95,18 +95,18 @@ def update_ignores_a_cell(p, data, h):
 
 @plant(P, "update", "relabelling")
 def update_treats_the_first_row_apart(p, data, h):
-    q = pmf.update(p, data, h)
+    q = P.update(p, data, h)
     return q._replace(U=q.U.at[0].multiply(1.01))
 
 
 @plant(P, "update", "tree")
 def update_falls_back_to_single_precision(p, data, h):
-    return jax.tree.map(jnp.float32, pmf.update(p, data, h))
+    return jax.tree.map(jnp.float32, P.update(p, data, h))
 
 
 @plant(P, "conditionals.U", "conditionals")
 def conditional_forgets_the_noise(p, data, h):
-    return pmf.conditional_U(p, data, h._replace(noise=1.0))
+    return P.conditionals["U"](p, data, h._replace(noise=1.0))
 
 
 def cost_of_zeros(p, data, h):
@@ -138,7 +138,7 @@ def padding_is_read(p, data, h):
 
 @plant(P, "init", "sites")
 def init_leaves_sites_out(key, data, h):
-    return pmf.init(key, data, h._replace(biases=False))
+    return P.init(key, data, h._replace(biases=False))
 
 
 @plant(P, "model", "prior")
@@ -193,13 +193,13 @@ def prior_of_the_means_dropped(data, h):
 @plant(B, "update", "optimum")
 def wishart_mode_off_by_one(p, data, h):
     """(nu - K) times the scale matrix, where nu - K - 1 = n belongs."""
-    q = bpmf.update(p, data, h)
+    q = B.update(p, data, h)
     return q._replace(Lambda_U=q.Lambda_U * (len(p.U) + 1) / len(p.U))
 
 
 @plant(B, "update", "optimum")
 def a_block_is_frozen(p, data, h):
-    return bpmf.update(p, data, h)._replace(alpha=p.alpha)
+    return B.update(p, data, h)._replace(alpha=p.alpha)
 
 
 @plant(B, "conditionals.Lambda_U", "conditionals")
@@ -209,13 +209,25 @@ def the_mean_itself_is_no_row(p, data, h):
 
 @plant(B, "conditionals.alpha", "conditionals")
 def noise_from_half_the_cells(p, data, h):
-    right = bpmf.conditional_alpha(p, data, h)
+    right = B.conditionals["alpha"](p, data, h)
     return dist.Gamma(h.alpha_shape + 0.25 * len(data.y), right.rate)
+
+
+class Sharper(Normal):
+    """Values about scores that are a tenth larger."""
+
+    def energy(self, p, x, data, h):
+        return super().energy(p, 1.1 * x, data, h)
+
+
+MUTANTS["bpmf: parts with other scores"] = (
+    "parts", replace(B, parts=replace(B.parts, observed=Sharper()))
+)  # fmt: skip
 
 
 @plant(B, "moves.rescale", "moves")
 def one_side_moves_alone(key, p, data, h):
-    return rescale(key, p, data, h)._replace(V=p.V)
+    return B.moves["rescale"](key, p, data, h)._replace(V=p.V)
 
 
 # -- plsa -----------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def zeros_are_as_sure_as_ones(p, data, h):
 
 @plant(W, "conditionals.U", "conditionals")
 def own_pairs_count_in_both_sums(p, data, h):
-    right = wrmf.conditional_U(p, data, h)
+    right = W.conditionals["U"](p, data, h)
     return GaussianRows(
         right.rows, right.target, right.V, right.weight + h.noise**-2, right.precision, right.shift
     )

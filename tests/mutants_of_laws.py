@@ -153,7 +153,7 @@ def new_users_are_as_sure_as_known_ones(p, query, h):
 def an_unknown_item_is_the_last_one(p, query, h):
     if isinstance(query, Query):
         query = query._replace(col=query.col % len(p.V))
-    return bpmf.predict(p, query, h)
+    return bpmf.METHOD.predict(p, query, h)
 
 
 # -- new rows of views and tasks ------------------------------------------------------------------

@@ -19,8 +19,9 @@ def the_means_are_no_rows(p, data, h):
 
 @plant(A, "conditionals.tau", "conditionals")
 def a_precision_of_the_users_alone(p, data, h):
-    right = ard_mf.conditional_tau(p, data, h)
-    return dist.Gamma(right.concentration, right.rate - 0.5 * ard_mf.squares(p, h)[1])
+    right = A.conditionals["tau"](p, data, h)
+    items = jnp.sum((p.V - p.mu_V) ** 2, 0) + h.beta0 * p.mu_V**2
+    return dist.Gamma(right.concentration, right.rate - 0.5 * items)
 
 
 # -- cmf ------------------------------------------------------------------------------------------

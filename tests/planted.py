@@ -7,9 +7,10 @@ import jax.numpy as jnp
 
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY
-from bayesfac.models.ratings._shared.normal_wishart import stretch
-from bayesfac.models.ratings._shared.thresholds import rising
+from bayesfac.models.ratings._shared.normal_wishart import SIDES
 from bayesfac.models.tasks._row_groups import SharedRows
+from bayesfac.parts.scales import turned
+from bayesfac.parts.thresholds import rising
 
 # settings that differ from those of the example: weak losses and light tails
 WEAKER = {
@@ -69,7 +70,8 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         )
 
     def scaled(key, p, data, hyper):
-        return stretch(p, 0.3 * jax.random.normal(key, (p.U.shape[1],)))  # ignores the prior
+        t, eye = 0.3 * jax.random.normal(key, (p.U.shape[1],)), jnp.eye(p.U.shape[1])
+        return turned(SIDES, SIDES, p, hyper, t, eye)  # ignores the prior
 
     cp = REGISTRY["cp"]
 

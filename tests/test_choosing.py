@@ -10,8 +10,8 @@ from bayesfac import choosing
 from bayesfac.choosing import LEAST, by_cells, choose, climb
 from bayesfac.core.math import edge
 from bayesfac.core.method import REGISTRY, settle
-from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
-from bayesfac.models.ratings._shared.margins import HALF
+from bayesfac.parts.estimate import noise_choices
+from bayesfac.parts.margins import HALF
 
 FALLING = "; the last candidate, and the score was still falling: try a larger penalty"
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)

@@ -20,7 +20,7 @@ def own_code(what: Any) -> Any:
     if isinstance(what, Method) and REGISTRY.get(what.name) is what:
         what = what.name
     method = REGISTRY.get(what) if isinstance(what, str) else None
-    if method is None or (method.init.__module__ or "").startswith("bayesfac."):
+    if method is None or method.module.startswith("bayesfac."):
         return what
     return [what, method]
 

@@ -1,6 +1,7 @@
 """The record of a factorization method, whose fields are plain functions."""
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -178,6 +179,9 @@ class Method:
     traits                            {trait: reason}: the entries of TRAITS that hold for the method
     waived                            {check: reason}: checks of the contract that the method does not
                                       pass, and why; only bayesfac.testing reads this field
+    home                              the module whose docstring is the method's; "": that of `init`
+    parts                             what the method is made of (`bayesfac/parts/`), with a J and a model of
+                                      its own, which the contract compares with `objective` and `model`
     """
 
     name: str
@@ -218,22 +222,33 @@ class Method:
     noncentred: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
     waived: Mapping[str, str] = field(default_factory=dict)
+    home: str = ""
+    parts: Any = None
 
     def __post_init__(self) -> None:
         check_names(f"trait of {self.name}", self.traits, TRAITS)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a method of bayesfac by its name (its lambdas cannot be pickled), others as usual."""
-        home = self.init.__module__
-        ours = home.startswith("bayesfac.models.")
-        return (_at_home, (home, self.name)) if ours else super().__reduce_ex__(protocol)
+        ours = self.module.startswith("bayesfac.models.")
+        return (_at_home, (self.module, self.name)) if ours else super().__reduce_ex__(protocol)
+
+    @property
+    def module(self) -> str:
+        """The name of the module that the method is written in."""
+        return self.home or self.init.__module__
 
     @property
     def paper(self) -> str:
         """The title: the first line of the method's file, or the name if there is no file."""
-        home = inspect.getmodule(self.init)
+        return (self.header or self.name).splitlines()[0].rstrip(".")
+
+    @property
+    def header(self) -> str:
+        """The docstring of the method's file; empty if there is no file."""
+        home = sys.modules.get(self.module)
         text = None if home is None or home.__name__ == "__main__" else inspect.getdoc(home)
-        return (text or self.name).splitlines()[0].rstrip(".")
+        return text or ""
 
     @property
     def solver(self) -> str:

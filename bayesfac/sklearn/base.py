@@ -210,7 +210,6 @@ def _doc(method: Method, family: Any, default: Mapping[str, Any]) -> str:
         f"{name} : default {value!r}" + (f"\n    {meaning[name]}" if name in meaning else "")
         for name, value in default.items()
     ]
-    header = inspect.getdoc(inspect.getmodule(method.init)) or method.name
-    first, _, rest = header.partition("\n")
+    first, _, rest = (method.header or method.name).partition("\n")
     parts = [first, inspect.cleandoc(family.__doc__), "Parameters\n----------\n" + "\n".join(rows)]
     return "\n\n".join([*parts, "Notes\n-----" + rest])

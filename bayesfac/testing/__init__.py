@@ -21,6 +21,7 @@ from bayesfac.testing.solver import check_descent, check_map, check_optimum, che
 from bayesfac.testing.tools import CHECKS
 from bayesfac.testing.twins import (
     check_joint,
+    check_parts,
     check_prior,
     check_sites,
     check_slopes,
@@ -41,6 +42,7 @@ __all__ = [
     "check_moves",
     "check_observed",
     "check_optimum",
+    "check_parts",
     "check_predict",
     "check_prior",
     "check_relabelling",

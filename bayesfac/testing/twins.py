@@ -1,5 +1,6 @@
 """The record of a method, and the agreement of its solver and its model."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,7 +10,15 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
-from bayesfac.core.method import Method, from_sites, gauge_of, moved_sites, site_dims, sites
+from bayesfac.core.method import (
+    Method,
+    from_sites,
+    gauge_of,
+    log_joint,
+    moved_sites,
+    site_dims,
+    sites,
+)
 from bayesfac.inference import LBFGS, FixedPoint
 from bayesfac.inference.joint import hidden, observed
 from bayesfac.testing.tools import CHECKS, axes, example, listed, require, run, same, within
@@ -79,6 +88,25 @@ def check_joint(method: Method, key: jax.Array) -> str | None:
     require(
         worst <= 1e-9, f"objective + log joint is not constant, but varies by {worst:.3g}: {told}"
     )
+    return None
+
+
+@listed
+def check_parts(method: Method, key: jax.Array) -> str | None:
+    """The parts of a method have the J and the model that its file states: both differ by constants."""
+    if method.parts is None:
+        return "the method is not made of parts"
+    case = example(method, key)
+    joint = jax.jit(lambda p: log_joint(replace(method, model=method.parts.model), p, *given))
+    J, given = jax.jit(lambda p: method.parts.objective(p, *given)), (case.data, case.hyper)
+    stated = [(case.objective(p, case.data)[0], case.joint(p, case.data)[0]) for p in case.points]
+    for what, mine, parts in (
+        ("objective", [cost for cost, _ in stated], [J(p) for p in case.points]),
+        ("model", [density for _, density in stated], [joint(p) for p in case.points]),
+    ):
+        worst = np.ptp(np.subtract(mine, parts)) / (1 + np.abs(mine).max())
+        told = f"{np.array(mine)} and {np.array(parts)}"
+        require(worst <= 1e-9, f"the {what} and that of the parts differ by {worst:.3g}: {told}")
     return None
 
 

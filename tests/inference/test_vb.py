@@ -21,7 +21,7 @@ from bayesfac.inference.fixed_point import FixedPoint
 from bayesfac.inference.result import Job, Result
 from bayesfac.inference.variational.vb import drawn
 from bayesfac.models.ratings import gibbs_mmmf
-from bayesfac.models.ratings._shared import variational as bound
+from bayesfac.parts import matrix as bound
 
 QUIET = {"n_components": 2, "progress": False}
 
@@ -316,13 +316,13 @@ def test_the_bound_of_hinges_lacks_what_the_root_of_the_square_adds():
         @jax.jit
         def gaps(key):
             x = bound.moments(q.U, q.V, data.cells)
-            root = gibbs_mmmf.squared(q, *x, data, hyper)[1]
+            root = gibbs_mmmf.HINGE.squared(q, *x, data, hyper)[1]
             laws = law.laws(q)
             keys = dict(zip(laws, jax.random.split(key, len(laws)), strict=True))
             draw = {s: one.sample(keys[s]) for s, one in laws.items()}
             p = from_sites(method, draw)
             x = inner(p.U, p.V, data.cells)[:, None]
-            z = 1 - gibbs_mmmf.signs(data, hyper) * (p.theta[data.cells.row] - x)
+            z = 1 - gibbs_mmmf.HINGE.signs(data, hyper) * (p.theta[data.cells.row] - x)
             log_q = sum(jnp.sum(one.log_prob(draw[s])) for s, one in laws.items())
             joint = -method.objective(p, data, hyper) - log_q
             return joint - jnp.sum(root - hyper.cost * jnp.abs(z))

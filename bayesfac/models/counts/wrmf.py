@@ -43,12 +43,14 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query, Rows
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
-from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.math import bilinear, edge, normals
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.math import edge
+from bayesfac.core.method import register
+from bayesfac.parts.composition import composed
+from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.observed import Preference
+from bayesfac.parts.priors import ridge
 
 
 class Params(NamedTuple):
@@ -108,48 +110,10 @@ def ready(data: Counts, hyper: Hyper) -> Counts:
     return data.replaced(y=jnp.ones_like(data.y), weight=1 + hyper.alpha * dampened(data.y, hyper))
 
 
-def init(key: jax.Array, data: Counts, hyper: Hyper) -> Params:
-    (n, m), K = data.shape, hyper.n_components
-    a, b = jax.random.split(key)
-    U = hyper.scale_user * normals(a, (n, K))
-    return Params(U, hyper.scale_item * normals(b, (m, K)))
-
-
 def objective(p: Params, data: Counts, hyper: Hyper) -> jax.Array:
     fit = weighted_error(data.cells, data.y, data.weight, p.U, p.V) / hyper.noise**2
     ridge = jnp.sum(p.U**2) / hyper.scale_user**2 + jnp.sum(p.V**2) / hyper.scale_item**2
     return 0.5 * (fit + ridge)
-
-
-def weighted_rows(
-    rows: Rows, data: Counts, factors: jax.Array, hyper: Hyper, scale: float
-) -> GaussianRows:
-    """x | factors: precision I/scale^2 + (V'V + sum_i (c_i - 1) v_i v_i')/s^2, shift sum_i c_i p_i v_i/s^2.
-
-    If every pair is listed, the sum over all pairs is omitted, and (c - 1) is replaced by c.
-    """
-    K = factors.shape[1]
-    zeros = 1.0 if len(data.cells) < data.n_users * data.n_items else 0.0
-    # not zero, because added to 1, confidences below 1e-7 are lost in single precision
-    own = jnp.maximum(data.weight - zeros, jnp.finfo(factors.dtype).eps)
-    precision = jnp.eye(K) / scale**2 + zeros * factors.T @ factors / hyper.noise**2
-    target, shift = data.weight * data.y / own, jnp.zeros(K, factors.dtype)
-    return GaussianRows(rows, target, factors, own / hyper.noise**2, precision, shift)
-
-
-def conditional_U(p: Params, data: Counts, hyper: Hyper) -> GaussianRows:
-    """u_u | V: a ridge regression of the preferences on all items, weighted by confidence."""
-    return weighted_rows(data.cells.by_row, data, p.V, hyper, hyper.scale_user)
-
-
-def conditional_V(p: Params, data: Counts, hyper: Hyper) -> GaussianRows:
-    return weighted_rows(data.cells.by_col, data, p.U, hyper, hyper.scale_item)
-
-
-def update(p: Params, data: Counts, hyper: Hyper) -> Params:
-    """ALS: the users, then the items, at the means of their conditionals."""
-    p = p._replace(U=conditional_U(p, data, hyper).mean)
-    return p._replace(V=conditional_V(p, data, hyper).mean)
 
 
 def model(data: Counts, hyper: Hyper) -> None:
@@ -162,33 +126,25 @@ def model(data: Counts, hyper: Hyper) -> None:
     numpyro.sample("rating", law, obs=data.y)
 
 
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The preference, with the confidence of a pair that was not counted."""
-    eye, zero = jnp.eye(hyper.n_components), jnp.zeros(hyper.n_components)
-    user, item = (zero, hyper.scale_user**2 * eye), (zero, hyper.scale_item**2 * eye)
-    mean, variance = bilinear(p.U, p.V, query, user, item)
-    return dist.Normal(mean, jnp.sqrt(hyper.noise**2 + variance))
-
-
 def example(key: jax.Array) -> tuple[Counts, Hyper]:
     data = Counts(np.asarray(jax.random.poisson(key, 0.8, (7, 5))))
     hyper = prepare(data, Hyper(2, alpha=0.7, noise=0.6, scale_user=0.8, scale_item=0.9))
     return ready(data, hyper), hyper
 
 
-# fmt: off
-METHOD = register(Method(
-    name="wrmf", cite="hu2008wrmf", data=Counts, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, choices=choices, choice_sweeps=8,
-    choice_by="ranks", ready=ready,
-    conditionals={"U": conditional_U, "V": conditional_V},
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
-    dims={"U": ("user", "component"), "V": ("item", "component")},
-    traits={
-        "nonnegative": "counts are not negative",
-        "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
-    },
-    waived={"observed": "the confidence of a pair is made of its count, which a prediction does not know"},
-))
-# fmt: on
+METHOD = register(
+    composed(
+        "wrmf", cite="hu2008wrmf", home=__name__, data=Counts, Params=Params, Hyper=Hyper,
+        structure=Matrix((
+            ridge("user", "U", "scale_user", linked=False), ridge("item", "V", "scale_item", linked=False),
+        )),
+        observed=Preference(),
+        objective=objective, model=model, example=example, prepare=prepare, ready=ready,
+        choices=choices, choice_sweeps=8, choice_by="ranks",
+        traits={
+            "nonnegative": "counts are not negative",
+            "no_minibatch": "the law is one of the whole table: a sample of listed pairs lacks the zeros",
+        },
+        waived={"observed": "a pair's confidence is made of its count, which a prediction does not know"},
+    )
+)  # fmt: skip

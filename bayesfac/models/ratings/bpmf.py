@@ -2,7 +2,7 @@ r"""Bayesian probabilistic matrix factorization of ratings, with Normal-Wishart 
 
 Salakhutdinov & Mnih, "Bayesian Probabilistic Matrix Factorization using Markov Chain Monte Carlo",
 ICML 2008, eq. 1-14. The precision alpha of the noise is learned unless the option `alpha` fixes it (the paper
-uses 2). Features of users and items shift the means of their rows, as in Macau (`_shared/links.py`).
+uses 2). Features of users and items shift the means of their rows, as in Macau (`parts/links.py`).
 
     J = sum_ij [ alpha/2 (y_ij - m - u_i.v_j)^2 - 1/2 log alpha ] + b alpha - (a - 1) log alpha
       + sum over both sides of
@@ -40,7 +40,7 @@ conditional mode. A Gibbs sweep also draws the scale of U against V (`rescale`),
 determine this scale and the other blocks change it slowly.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,18 +48,20 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws import beliefs
-from bayesfac.core.laws.empirical_bayes import normal
-from bayesfac.core.laws.normal_wishart import settled
-from bayesfac.core.math import bilinear, inner, normals, total
-from bayesfac.core.method import Method, register
+from bayesfac.core.laws.normal_wishart import normal_rows
+from bayesfac.core.math import inner, total
+from bayesfac.core.method import register
 from bayesfac.core.programs import compiled_for
-from bayesfac.models.ratings._shared import empirical_bayes as bayes
-from bayesfac.models.ratings._shared import links
-from bayesfac.models.ratings._shared import normal_wishart as wishart
-from bayesfac.models.ratings._shared import variational as bound
+from bayesfac.parts import links
+from bayesfac.parts.composition import composed
+from bayesfac.parts.estimate import noise_choices, normal_start
+from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.observed import Normal
+from bayesfac.parts.priors import normal_wishart
+from bayesfac.parts.sites import put
+
+SIDES = normal_wishart("user", "U"), normal_wishart("item", "V")
 
 
 class Params(NamedTuple):
@@ -89,141 +91,52 @@ class Hyper(NamedTuple):
     ridge_rate: float = 0.1
 
 
-def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
-    hyper = checks.filled(hyper, alpha_rate=data.spread**2, rate=data.spread, offset=data.mean)
-    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "rate")
-    checks.positive(hyper, "ridge_shape", "ridge_rate")
-    checks.one_of(hyper, "scales", ("estimated", "joint"))
-    if hyper.alpha is not None:
-        checks.positive(hyper, "alpha")
-    return hyper
-
-
-def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Draw factors whose products have half the standard deviation of the ratings, and Lambda to match."""
-    K, (ku, kv) = hyper.n_components, jax.random.split(key)
-    scale = (data.spread / 2) ** 0.5 / K**0.25
-    U = scale * normals(ku, (data.n_users, K))
-    V = scale * normals(kv, (data.n_items, K))
-    zero, precision = jnp.zeros(K), jnp.eye(K) / scale**2
-    alpha = None if hyper.alpha is not None else jnp.asarray(data.spread**-2)
-    return Params(U, V, zero, precision, zero, precision, alpha, **links.start(data, K))
-
-
-@compiled_for(2, once=True)
-def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
-    p = init(key, data, hyper)
-    if hyper.scales == "joint":
-        return p
-    y = data.y - hyper.offset
-
-    observe = normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
-    first = jnp.asarray(precision_of_noise(p, hyper), y.dtype), jnp.zeros((), y.dtype)
-    begin = bayes.starts(p, data, hyper, y, data.spread**0.5)
-    sides, (alpha, variance) = bayes.estimated(begin, data, hyper, first, observe)
-    if p.alpha is None:
-        return Params(**sides)
-    # a point predicts with the noise alone, so the noise must include the variance of u.v; all precisions
-    # get the same factor, so that the modes of U and V stay where they are
-    share = 1 / (1 + alpha * variance)
-    scaled = {site: share * sides[site] for site in ("Lambda_U", "Lambda_V")}
-    return Params(**sides | scaled, alpha=share * alpha)
-
-
-def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else (*bayes.HELD, "alpha")
-
-
-def precision_of_noise(p: Params, hyper: Hyper) -> jax.Array | float:
-    return hyper.alpha if p.alpha is None else p.alpha
-
-
-def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    alpha = precision_of_noise(p, hyper)
-    residual = data.y - hyper.offset - inner(p.U, p.V, data.cells)
-    fit = 0.5 * alpha * total(residual**2, data.cells) - 0.5 * len(data) * jnp.log(alpha)
+def objective(p: Params, data: Ratings, h: Hyper) -> jax.Array:
+    """Eq. 1-6, with Macau's links."""
+    alpha = h.alpha if p.alpha is None else p.alpha
+    rest = data.y - h.offset - inner(p.U, p.V, data.cells)
+    J = 0.5 * alpha * total(rest**2, data.cells) - 0.5 * len(data) * jnp.log(alpha)
     if p.alpha is not None:
-        fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
-    return fit + wishart.energy(p, data, hyper)
+        J += h.alpha_rate * alpha - (h.alpha_shape - 1) * jnp.log(alpha)
+    for side, mu, Lambda in zip(SIDES, (p.mu_U, p.mu_V), (p.Lambda_U, p.Lambda_V), strict=True):
+        away = side.unlinked(p, data) - mu
+        J += 0.5 * jnp.sum(away @ Lambda * away) - 0.5 * len(away) * jnp.linalg.slogdet(Lambda)[1]
+        J += 0.5 * (h.beta0 * mu @ Lambda @ mu + h.rate * jnp.trace(Lambda))
+    return J + links.energy(SIDES, p, h)
 
 
-def observed(p: Params, data: Ratings, hyper: Hyper) -> tuple:
-    """Eq. 11-13: each cell observes u.v as y - m with precision alpha."""
-    return data.y - hyper.offset, precision_of_noise(p, hyper)
-
-
-def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
-    residual = data.y - hyper.offset - inner(p.U, p.V, data.cells)
-    shape = hyper.alpha_shape + 0.5 * len(data)
-    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * total(residual**2, data.cells))
-
-
-CONDITIONALS = wishart.blocks(observed) | {"alpha": conditional_alpha}
-
-
-def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
-    p = settled(p, CONDITIONALS, held(hyper), data, hyper)
-    return p if held(hyper) else wishart.stretch(p, wishart.lowest_scale(p, hyper))
-
-
-# -- the variational law: alpha is Gamma -------------------------------------------------------------
-def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
-    sides = bound.wishart_begin(p, data, hyper)
-    if p.alpha is None:
-        return sides
-    shape = jnp.asarray(hyper.alpha_shape + 0.5 * len(data.y), p.U.dtype)
-    return sides | {"alpha": {"shape": shape, "rate": shape / p.alpha}}
-
-
-def misfit(x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
-    """The expected sum of squares of the ratings about u.v."""
-    return jnp.sum((data.y - hyper.offset - x) ** 2 + variance)
-
-
-def expected_observed(
-    q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper
-) -> tuple[Any, jax.Array, Any]:
-    if q.alpha is None:
-        return q, data.y - hyper.offset, hyper.alpha
-    rate = hyper.alpha_rate + 0.5 * misfit(x, variance, data, hyper)
-    alpha = {**q.alpha, "rate": rate}
-    return q._replace(alpha=alpha), data.y - hyper.offset, alpha["shape"] / rate
-
-
-def expected(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> jax.Array:
-    """Minus the expected objective."""
-    noise = beliefs.gamma(q.alpha) if q.alpha is not None else None
-    alpha = hyper.alpha if noise is None else noise.mean
-    log = jnp.log(hyper.alpha) if noise is None else beliefs.expected_log(q.alpha)
-    fit = 0.5 * (len(data.y) * log - alpha * misfit(x, variance, data, hyper))
-    if noise is not None:
-        fit += (hyper.alpha_shape - 1) * log - hyper.alpha_rate * alpha
-    return fit - bound.wishart_energy(q, data, hyper)
-
-
-def laws(q: Any) -> dict[str, dist.Distribution]:
-    noise = {} if q.alpha is None else {"alpha": beliefs.gamma(q.alpha)}
-    return bound.wishart_laws(q) | noise
-
-
-def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data, hyper)
-    alpha = hyper.alpha
+def model(data: Ratings, h: Hyper) -> None:
+    """Eq. 1-6, with Macau's links."""
+    K, rows = h.n_components, []
+    for side, n in zip(SIDES, data.shape, strict=True):
+        law = dist.Wishart(float(K), scale_tril=jnp.eye(K) / h.rate**0.5)
+        Lambda = numpyro.sample(side.precision.site, law)
+        law = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=h.beta0 * Lambda)
+        mu = numpyro.sample(side.mean, law) + links.sampled([side], data, [Lambda], h)[0]
+        with numpyro.plate(side.axis, n):
+            rows.append(numpyro.sample(side.rows, normal_rows(mu, Lambda)))
+    alpha = h.alpha
     if alpha is None:
-        alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
-    mean = hyper.offset + inner(U, V, data.cells)
-    with numpyro.plate("cell", data.cells.row.shape[0]):
+        alpha = numpyro.sample("alpha", dist.Gamma(h.alpha_shape, h.alpha_rate))
+    U, V = rows
+    mean = h.offset + inner(U, V, data.cells)
+    with numpyro.plate("cell", mean.shape[0]):
         numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)
 
 
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The rating; the row of a user or item without training data is drawn from N(mu, Lambda^-1)."""
-    mean, variance = bilinear(p.U, p.V, query, *wishart.new_rows(p, query))
-    noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
-    return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))
+def prepare(data: Ratings, h: Hyper) -> Hyper:
+    checks.count(h, "n_components", min(data.shape), "the smaller of users and items")
+    h = checks.filled(Normal().prepare(data, h), rate=data.spread)
+    checks.positive(h, "beta0", "rate", "ridge_shape", "ridge_rate")
+    checks.one_of(h, "scales", ("estimated", "joint"))
+    return h
+
+
+@compiled_for(2, once=True)
+def start(key: jax.Array, data: Ratings, h: Hyper) -> Params:
+    """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
+    p = METHOD.init(key, data, h)
+    return p if h.scales == "joint" else put(p, normal_start(Matrix(SIDES), p, data, h, Normal()))
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -232,14 +145,11 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     return data, prepare(data, hyper)
 
 
-# fmt: off
-METHOD = register(Method(
-    name="bpmf", cite="salakhutdinov2008bpmf", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held, choices=bayes.noise_choices,
-    conditionals=CONDITIONALS, moves={"rescale": wishart.rescale}, noncentred=("U", "V"),
-    variational=bound.record(begin, expected_observed, expected, laws),
-    gauge=wishart.gauge, divisible=True,
-    dims=wishart.DIMS | {"alpha": ()},
-))
-# fmt: on
+METHOD = register(
+    composed(
+        "bpmf", cite="salakhutdinov2008bpmf", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
+        structure=Matrix(SIDES), observed=Normal(),
+        objective=objective, model=model, example=example, prepare=prepare, start=start,
+        choices=noise_choices, noncentred=("U", "V"), divisible=True,
+    )
+)  # fmt: skip

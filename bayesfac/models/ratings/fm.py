@@ -55,7 +55,7 @@ from bayesfac.core.math import bilinear
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
-from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
+from bayesfac.parts.estimate import noise_choices
 
 
 class Params(NamedTuple):

@@ -59,7 +59,6 @@ from bayesfac.core.laws.normal_wishart import mode, normal_rows, settled
 from bayesfac.core.math import bilinear, inner, normals, pick
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
-from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
 from bayesfac.models.ratings._shared.gplvm_features import (
     anywhere,
     features,
@@ -70,6 +69,7 @@ from bayesfac.models.ratings._shared.gplvm_features import (
     slopes,
     square_of,
 )
+from bayesfac.parts.estimate import noise_choices
 
 SWEEPS = 30  # of EM, as for the scales of bpmf
 SHARES = (1, 1 / 2, 1 / 4, 1 / 16, 0)  # of a Gauss-Newton step: the first that does not raise J

@@ -9,7 +9,7 @@ that sums to one over the levels.
       + the Normal-Wishart energy of both sides (bpmf)
       + sum_i [ 1/2 |(t_i - centre)/s|^2 + sum_{r>1} log(theta_ir - theta_{i,r-1}) ] + 1/2 |centre - c|^2
 
-Here (`_shared/thresholds.py`) t_i = (theta_i1, log(theta_i2 - theta_i1), ...) are the free coordinates of
+Here (`parts/thresholds.py`) t_i = (theta_i1, log(theta_i2 - theta_i1), ...) are the free coordinates of
 theta_i. They are normal about `centre` with standard deviations s = (scale_shift, scale_gap, ...). The
 logarithms in J come from the Jacobian of the transformation.
 
@@ -17,7 +17,7 @@ logarithms in J come from the Jacobian of the transformation.
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
     t_i        theta              users x R - 1, rising     (None where thresholds are shared)
     beta       centre             R - 1                     free coordinates of the population's thresholds
-    -          B, ridge           features x K, scalar      where there are features (`_shared/links.py`)
+    -          B, ridge           features x K, scalar      where there are features (`parts/links.py`)
 
 With `scales="estimated"` a point fit sets mu, Lambda and the centre of users' thresholds once, by empirical
 Bayes (`core/laws/empirical_bayes.py`), and minimises J over all other sites. With `scales="joint"` it
@@ -37,19 +37,22 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws import ordinal
-from bayesfac.core.laws.ordinal import Between, Levels
-from bayesfac.core.math import inner, products, row_sums, total
-from bayesfac.core.method import Method, register
+from bayesfac.core.laws.ordinal import levelled
+from bayesfac.core.math import inner, row_sums
+from bayesfac.core.method import register
 from bayesfac.core.programs import compiled_for
-from bayesfac.models.ratings._shared import empirical_bayes as bayes
-from bayesfac.models.ratings._shared import likelihood_law
 from bayesfac.models.ratings._shared import normal_wishart as wishart
-from bayesfac.models.ratings._shared import threshold_law as law
-from bayesfac.models.ratings._shared import thresholds as cuts
-from bayesfac.models.ratings._shared import variational as bound
+from bayesfac.models.ratings._shared.normal_wishart import SIDES
+from bayesfac.parts import factor_beliefs, likelihood_law
+from bayesfac.parts import threshold_law as law
+from bayesfac.parts import thresholds as cuts
+from bayesfac.parts.composition import composed
+from bayesfac.parts.estimate import estimated
+from bayesfac.parts.factors import Factor
+from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.ordinal import Ordinal
+from bayesfac.parts.sites import put
 
 
 class Params(NamedTuple):
@@ -80,37 +83,23 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = ordinal.levelled(data, hyper, "ordinal_mf")
+    hyper = levelled(data, hyper, "ordinal_mf")
     cuts.checked(hyper)
     checks.positive(hyper, "beta0", "rate", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper
 
 
-def init(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
-    """Draw small factors. The population's thresholds are the normal quantiles of the levels' shares."""
-    sides = wishart.start(key, data, hyper.n_components)
-    return Params(**sides, **cuts.quantiles(data, hyper))
-
-
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Start a point fit: mu and Lambda by empirical Bayes; the solver keeps them fixed."""
-    p = init(key, data, hyper)
+    p = METHOD.init(key, data, hyper)
     if hyper.scales == "joint":
         return p
     y = (data.y - data.mean) / data.spread
-    begin = bayes.starts(p, data, hyper, y, 1.0)
-    observe = cuts.observer(p, data, hyper)
-    sides, own = bayes.estimated(begin, data, hyper, cuts.own(p), observe, cuts.as_values(y))
-    return Params(**sides, **own)
-
-
-def held(hyper: Hyper) -> tuple[str, ...]:
-    """Also hold `centre`: the Jacobian would pull every user's gaps, and with them `centre`, towards zero."""
-    if hyper.scales == "joint":
-        return ()
-    return bayes.HELD if hyper.thresholds == "shared" else (*bayes.HELD, "centre")
+    more = cuts.own(p), cuts.observer(p, data, hyper), cuts.as_values(y)
+    sides, own = estimated(SIDES, p, data, hyper, y, 1.0, *more)
+    return put(p, sides | own)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
@@ -118,36 +107,15 @@ def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     return fit + wishart.energy(p, data, hyper)
 
 
-# -- blocks given the latent z_ij ~ N(x_ij, 1), which lies between its thresholds -------------------
-def augment(p: Params, data: Ratings, hyper: Hyper) -> Between:
-    return cuts.augmented(p, inner(p.U, p.V, data.cells), data, hyper, "ordinal_mf")
+def model(data: Ratings, hyper: Hyper) -> None:
+    U, V = wishart.sampled(data, hyper)
+    cuts.sample(inner(U, V, data.cells), data, hyper)
 
 
-CONDITIONALS = wishart.blocks(lambda p, data, hyper, z: (z, 1.0))  # each cell observes u.v as z
-
-
-def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Metropolis steps of the thresholds given u.v."""
-    return cuts.moved(key, p, inner(p.U, p.V, data.cells), data, hyper)
-
-
-def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Metropolis steps of the common scale of x and all thresholds."""
-    x = inner(p.U, p.V, data.cells)
-
-    def rest(t: jax.Array) -> jax.Array:
-        q, jacobian = cuts.scaled(p, t)
-        fit = total(cuts.log_likelihood(q, jnp.exp(t) * x, data, hyper), data.cells)
-        return jacobian + fit - cuts.energy(q, hyper)
-
-    t, p = wishart.swell(key, p, hyper, len(data), rest)
-    return cuts.scaled(p, t)[0]
-
-
-# -- the variational law: see `_shared/likelihood_law.py` and `_shared/threshold_law.py` -------------------
+# -- the variational law: see `parts/likelihood_law.py` and `parts/threshold_law.py` -------------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     free = p.centre if p.theta is None else cuts.rising.inv(p.theta)
-    return bound.wishart_begin(p, data, hyper) | law.begin(p.U, p.centre, free)
+    return factor_beliefs.begin(SIDES, p, data, hyper) | law.begin(p.U, p.centre, free)
 
 
 def moved(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> Any:
@@ -171,34 +139,22 @@ def of_cells(q: Any, data: Ratings, hyper: Hyper, x: jax.Array) -> jax.Array:
 
 
 def energy(q: Any, data: Ratings, hyper: Hyper) -> jax.Array:
-    return bound.wishart_energy(q, data, hyper) + law.energy(q, *cuts.population(hyper))
+    own = law.energy(q, *cuts.population(hyper))
+    return factor_beliefs.energy(SIDES, q, data, hyper) + own
 
 
-def prior(q: Any, side: str, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
-    return law.prior(q, side, data, hyper, cuts.population(hyper)[1])
+def prior(q: Any, f: Factor, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
+    return law.prior(q, f, data, hyper, cuts.population(hyper)[1])
 
 
 def settle(q: Any, data: Ratings, hyper: Hyper) -> Any:
-    return law.settle(bound.wishart_settle(q, data, hyper), *cuts.population(hyper))
+    return law.settle(factor_beliefs.settle(SIDES, q, data, hyper), *cuts.population(hyper))
 
 
 VARIATIONAL = likelihood_law.record(
-    begin, moved, of_cells, energy, law.laws, prior=prior, settle=settle, split=law.split
-)
-
-
-def model(data: Ratings, hyper: Hyper) -> None:
-    U, V = wishart.sample_sides(data, hyper)
-    cuts.sample(inner(U, V, data.cells), data, hyper)
-
-
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels, chosen as the median. Parameters of new users and items are drawn from their priors."""
-
-    def x(cells: Query | Grid) -> tuple:
-        return products(p.U, p.V, cells, *wishart.new_rows(p, cells))
-
-    return cuts.predicted(p, query, hyper, x, hyper.n_components)
+    begin, moved, of_cells, energy, partial(law.laws, SIDES), Matrix(SIDES), prior, settle,
+    split=law.split,
+)  # fmt: skip
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -206,16 +162,12 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     return data, prepare(data, Hyper(2, beta0=2.0, rate=1.2, scales="joint"))
 
 
-# fmt: off
-METHOD = register(Method(
-    name="ordinal_mf", cite="koren2011ordrec", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, start=start, held=held,
-    conditionals=CONDITIONALS, augment=augment, divisible=True, variational=VARIATIONAL,
-    noncentred=("U", "V"),
-    moves={"thresholds": thresholds, "swell": swell, "rescale": wishart.rescale},
-    row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
-    gauge=partial(wishart.gauge, floating=True),
-    dims=wishart.DIMS | cuts.DIMS,
-))
-# fmt: on
+METHOD = register(
+    composed(
+        "ordinal_mf", cite="koren2011ordrec", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
+        structure=Matrix(SIDES), observed=Ordinal("ordinal_mf"),
+        objective=objective, model=model, example=example, prepare=prepare, start=start,
+        update=None, variational=VARIATIONAL, noncentred=("U", "V"), divisible=True,
+        row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
+    )
+)  # fmt: skip

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.laws import response
-from bayesfac.models.ratings._shared import variational
+from bayesfac.parts import matrix
 
 ROWS, K = 3, 2
 
@@ -46,11 +46,11 @@ def test_random_signs_have_the_size_of_one_over_the_sd():
 def test_covariances_are_widened_by_the_square_of_the_factor(monkeypatch):
     """Whole covariances, of the blocks of the curvature; what is told is the mean growth of the sds."""
     (_, S), (_, T) = curved(jax.random.key(0)), curved(jax.random.key(1))
-    monkeypatch.setattr(variational, "respond", lambda *_: ({"U": S, "V": T}, 1.5))
+    monkeypatch.setattr(matrix, "respond", lambda *_: ({"U": S, "V": T}, 1.5))
     means = jnp.ones((ROWS, K))
     law = {"U": {"mean": means, "cov": S / 4}, "V": {"mean": 2 * means, "cov": T / 9}}
     q = SimpleNamespace(**law, _replace=lambda **new: law | new)
-    wide, factor = variational.widened(jax.random.key(0), q, None, None)
+    wide, factor = matrix.widened(jax.random.key(0), q, None, None)
     np.testing.assert_allclose(wide["U"]["cov"], 2.25 * S, rtol=1e-6)
     np.testing.assert_allclose(wide["V"]["cov"], 2.25 * T, rtol=1e-6)
     np.testing.assert_array_equal(wide["V"]["mean"], 2 * means)

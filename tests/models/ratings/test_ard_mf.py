@@ -162,7 +162,7 @@ def test_a_point_has_the_ridge_and_the_noise_that_it_lacks():
         variance = np.sum(S * T) + v @ S @ v + u @ T @ u
         doubts.append(variance / (1 - min(alpha * variance, 0.8)))
     share, c = 1 / (1 + alpha * np.mean(doubts)), (user / item) ** 0.25
-    p = ard_mf.point_of(q, data)
+    p = ard_mf.point_of(q, data, h)
     np.testing.assert_allclose(p.alpha, share * alpha, rtol=1e-9)
     np.testing.assert_allclose(p.tau, share * np.sqrt(user * item), rtol=1e-9)
     for mine, theirs in ((p.U, U["mean"] * c), (p.V, V["mean"] / c)):

@@ -7,7 +7,7 @@ from scipy.sparse.linalg import spsolve
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY
-from bayesfac.models.ratings._shared.empirical_bayes import noise_choices
+from bayesfac.parts.estimate import noise_choices
 
 
 def few(seed, low=1.0, high=5.0):

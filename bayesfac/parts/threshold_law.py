@@ -17,7 +17,8 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import OrderedTransform
 
 from bayesfac.core.laws import beliefs
-from bayesfac.models.ratings._shared import variational as bound
+from bayesfac.parts import factor_beliefs
+from bayesfac.parts.factors import Factor, Factors
 
 rising = OrderedTransform()  # free coordinates -> thresholds
 
@@ -105,10 +106,10 @@ def energy(q: Any, c: jax.Array, s: jax.Array) -> jax.Array:
     return 0.5 * (wide + away) + jnp.sum(q.theta["gaps"])
 
 
-def prior(q: Any, side: str, data: Any, hyper: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
+def prior(q: Any, f: Factor, data: Any, hyper: Any, s: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The prior of the rows; those of users include the first threshold."""
-    precision, shift = bound.wishart_prior(q, side, data, hyper)
-    if side == "item" or q.theta is None:
+    precision, shift = factor_beliefs.prior(f, q, data, hyper)
+    if f.axis == "item" or q.theta is None:
         return precision, shift
     tau = s[:1, None] ** -2.0
     both = jax.scipy.linalg.block_diag(precision, tau.astype(precision.dtype))
@@ -125,9 +126,9 @@ def settle(q: Any, c: jax.Array, s: jax.Array) -> Any:
     return q._replace(centre={"mean": mean, "var": 1 / precision})
 
 
-def laws(q: Any) -> dict[str, dist.Distribution]:
+def laws(every: Factors, q: Any) -> dict[str, dist.Distribution]:
     """The laws of all sites; the law of `U` includes `theta`."""
-    found = bound.wishart_laws(q)
+    found = factor_beliefs.laws(every, q)
     if q.theta is None:
         return found | {"centre": dist.Delta(q.centre["point"], event_dim=1)}
     both = RowsWithThresholds(found["U"], q.theta["gaps"])

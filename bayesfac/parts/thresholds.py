@@ -180,6 +180,7 @@ def as_values(y: jax.Array) -> Early:
 
 # -- the model and predictions ------------------------------------------------------------------------------
 def likelihood(x: jax.Array, theta: jax.Array, hyper: Any) -> Levels:
+    """The levels at scores x and thresholds theta."""
     edges = ordinal.edges(theta) - x[..., None]
     return Levels(hyper.levels, log_between(edges[..., :-1], edges[..., 1:], hyper.link))
 

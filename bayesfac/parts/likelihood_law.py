@@ -1,4 +1,4 @@
-"""Variational laws of bilinear models whose expected log likelihood has no closed form; see `variational.py`.
+"""Variational laws of bilinear models whose expected log likelihood has no closed form; see `matrix.py`.
 
 A cell adds F(m, s2) = E log p(y | x) to the ELBO, where x is normal with the mean and the variance of u.v.
 The expectation is computed by quadrature. With all other sites given, the best law of a row of U has
@@ -27,7 +27,9 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import Belief, inverse, times_rows
 from bayesfac.core.math import expectation
 from bayesfac.core.method import Variational
-from bayesfac.models.ratings._shared import variational as bound
+from bayesfac.parts import matrix
+from bayesfac.parts.factors import Factor
+from bayesfac.parts.matrix import Matrix
 
 NODES = 4  # of the quadrature: with an sd of 1, F is exact to 3e-4
 LEAST = 1e-6  # the least weight and variance of a cell: rounding may make both negative
@@ -113,41 +115,48 @@ def record(
     of_cells: Callable[..., jax.Array],
     energy: Callable[..., jax.Array],
     laws: Callable[..., dict[str, Any]],
-    prior: Callable[..., tuple[jax.Array, jax.Array]] = bound.wishart_prior,
-    settle: Callable[..., Any] = bound.wishart_settle,
+    s: Matrix,
+    prior: Callable[..., tuple[jax.Array, jax.Array]],
+    settle: Callable[..., Any],
     **more: Any,
 ) -> Variational:
     """The record of a method with any log-concave likelihood of u.v.
 
-    begin, laws, prior, settle, more            as in `variational.record`
+    begin(p, data, hyper)                       the laws of all sites, without variance
     moved(q, x, variance, data, hyper)          q with the method's own sites updated
     of_cells(q, data, hyper, x)                 the log likelihood of every cell
     energy(q, data, hyper)                      the expected energy of the prior
+    laws(q)                                     {site: Distribution}
+    s                                           the factors
+    prior(q, factor, data, hyper)               precision of the rows, and precision times mean
+    settle(q, data, hyper)                      the laws of the prior's sites, updated
+
+    `more` are other fields of the record.
     """
 
     def fit(q: Any, data: Any, hyper: Any) -> jax.Array:
-        return expected(partial(of_cells, q, data, hyper), *bound.moments(q.U, q.V, data.cells))
+        return expected(partial(of_cells, q, data, hyper), *s.moments(q, data.cells))
 
-    def step(q: Any, name: str, side: str, mine: Rows, data: Any, hyper: Any) -> Any:
-        own, given = getattr(q, name), prior(q, side, data, hyper)
-        other = bound.facing(q.U, q.V) if name == "U" else q.U
+    def step(q: Any, f: Factor, mine: Rows, data: Any, hyper: Any) -> Any:
+        own, given = getattr(q, f.rows), prior(q, f, data, hyper)
+        other = matrix.facing(q.U, q.V) if f.axis == "user" else q.U
         ones = jnp.ones((len(other["mean"]), 1))
 
         def part(law: Belief, each: jax.Array) -> jax.Array:
             return sparse.spread(mine, each, ones)[:, 0] + gaussian_part(law, *given)
 
         def part_of(law: Belief) -> jax.Array:
-            return part(law, fit(q._replace(**{name: law}), data, hyper))
+            return part(law, fit(q._replace(**{f.rows: law}), data, hyper))
 
-        x, variance = bound.moments(q.U, q.V, data.cells)
+        x, variance = s.moments(q, data.cells)
         each, target, weight = as_normal(partial(of_cells, q, data, hyper), x, variance)
-        best = bound.rows(mine, target, weight, other, *given)
-        return q._replace(**{name: raised(own, best, part(own, each), part_of)})
+        best = matrix.rows(mine, target, weight, other, *given)
+        return q._replace(**{f.rows: raised(own, best, part(own, each), part_of)})
 
     def update(q: Any, data: Any, hyper: Any) -> Any:
-        q = moved(q, *bound.moments(q.U, q.V, data.cells), data, hyper)
-        q = step(q, "U", "user", data.cells.by_row, data, hyper)
-        q = step(q, "V", "item", data.cells.by_col, data, hyper)
+        q = moved(q, *s.moments(q, data.cells), data, hyper)
+        for f, mine in zip(s.main, (data.cells.by_row, data.cells.by_col), strict=True):
+            q = step(q, f, mine, data, hyper)
         return settle(q, data, hyper)
 
     def start(p: Any, data: Any, hyper: Any) -> Any:
@@ -160,6 +169,6 @@ def record(
         def each(x: jax.Array, variance: jax.Array) -> jax.Array:
             return jnp.sum(expected(partial(of_cells, q, data, hyper), x, variance))
 
-        return bound.widened(key, q, data.cells, each)
+        return matrix.widened(key, q, data.cells, each)
 
     return Variational(start, update, all_of, laws, widened, **more)

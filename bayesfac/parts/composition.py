@@ -1,0 +1,268 @@
+"""A method made of parts: factors, a structure of scores, a law of the observations.
+
+    J = observed.energy(x) + energy of the factors,   x = scores of the structure
+
+A method's file states J and the NumPyro model by hand, as its paper does. `composed` makes the rest of the
+record from the parts: conditionals, solver, moves, variational law, predictions, symmetries, axes. It keeps
+the parts too, so that the contract can compare their J and their model with those of the file.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.laws.normal_wishart import settled
+from bayesfac.core.math import normals
+from bayesfac.core.method import Method, Permutation, Rotation, Variational
+from bayesfac.parts import factor_beliefs, factors, scales
+from bayesfac.parts.factors import Factor
+from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.precisions import Gammas, Wishart
+from bayesfac.parts.sites import field, put
+from bayesfac.parts.tensor import Tensor
+
+SHARE = 0.5  # the standard deviation of the first products, in units of what scores explain
+
+
+@dataclass(frozen=True, eq=False)
+class Composition:
+    """The parts of a method. Of a tensor, `structure` makes the factors of these modes."""
+
+    Params: Any
+    structure: Matrix | Callable[[tuple[str, ...]], Tensor]
+    observed: Any
+
+    def at(self, h: Any) -> Matrix | Tensor:
+        """The structure with these settings."""
+        if not isinstance(self.structure, Matrix):
+            return self.structure(h.modes)
+        return self.structure if getattr(h, "biases", True) else self.structure._replace(biases=())
+
+    def seen(self, sites: Any) -> Matrix | Tensor:
+        """The structure whose sites are these."""
+        if not isinstance(self.structure, Matrix):
+            return self.structure(tuple(s.partition(".")[2] for s in sites if s.startswith("U.")))
+        biases = tuple(f for f in self.structure.biases if f.rows in sites)
+        return self.structure._replace(biases=biases)
+
+    @property
+    def typical(self) -> Matrix | Tensor:
+        """The structure with all sites; the modes of a tensor stand for any."""
+        return self.structure if isinstance(self.structure, Matrix) else self.structure(("a", "b"))
+
+    # -- the joint ------------------------------------------------------------------------------------
+    def objective(self, p: Any, data: Any, h: Any) -> jax.Array:
+        """Minus the log joint, up to a constant."""
+        s = self.at(h)
+        fit = self.observed.energy(p, s.scores(p, data.cells), data, h)
+        return fit + factors.energy(s.every, p, data, h)
+
+    def model(self, data: Any, h: Any) -> None:
+        """The NumPyro model."""
+        s = self.at(h)
+        rows = factors.sample(s.every, data, s.lengths(data), h)
+        p = put(self.Params(*[None] * len(self.Params._fields)), rows)
+        self.observed.sampled(p, s.scores(p, data.cells), data, h)
+
+    def predict(self, p: Any, query: Any, h: Any) -> Any:
+        """The law of the queried cells."""
+        return self.observed.predict(p, query, h, self.at(h))
+
+    # -- conditionals, the solver and moves ---------------------------------------------------------------
+    def conditional(self, site: str, p: Any, data: Any, h: Any, *auxiliary: Any) -> Any:
+        """The law of a site given all others, and given the auxiliary variables of the observations."""
+        s = self.at(h)
+        if own := self.observed.conditionals.get(site):
+            return own(p, s.scores(p, data.cells), data, h, *auxiliary)
+        for f in s.every:
+            if site == f.rows:
+                return s.rows(p, data, f, h, *self.observed.target(p, data, h, *auxiliary))
+        return factors.conditional(site, s.every, p, data, h)
+
+    def conditionals(self) -> dict[str, Any]:
+        """{field: f(params, data, hyper, *auxiliary[, key])} in the order of a sweep: links, then the factors
+        one by one with what stands above them, then precisions that are shared, and the law's own sites."""
+        every = self.typical.every
+        links = [f.link for f in every if f.link] + [f.ridge for f in every if f.ridge]
+        own = [
+            site
+            for f in every
+            for site in (f.precision.site if alone(every, f) else "", f.mean, f.rows)
+        ]
+        shared = [f.precision.site for f in every if not alone(every, f)]
+        sites = [*links, *own, *shared, *self.observed.conditionals]
+        keyed = {field(site) for site in sites if "." in site}
+
+        def law(name: str) -> Any:
+            if name not in keyed:
+                return partial(self.conditional, name)
+            return lambda p, data, h, *m: self.conditional(f"{name}.{m[-1]}", p, data, h, *m[:-1])
+
+        return {name: law(name) for name in dict.fromkeys(field(site) for site in sites if site)}
+
+    def held(self, h: Any) -> tuple[str, ...]:
+        """What stands above the rows, and the law's own sites, if empirical Bayes set them."""
+        if getattr(h, "scales", "joint") == "joint":
+            return ()
+        above = (s for f in self.at(h).every for s in (f.mean, f.precision.site, f.link, f.ridge))
+        return *dict.fromkeys(site for site in above if site), *self.observed.held(h)
+
+    def augment(self, p: Any, data: Any, h: Any) -> Any:
+        """The law of the auxiliary variables of the observations."""
+        return self.observed.augment(p, self.at(h).scores(p, data.cells), data, h)
+
+    def update(self, p: Any, data: Any, h: Any, *auxiliary: Any) -> Any:
+        """Every block at the mode of its conditional; then, in a matrix, the scale of U against V at which J
+        is lowest."""
+        s, held = self.at(h), self.held(h)
+        p = settled(p, self.conditionals(), held, data, h, *auxiliary)
+        learned = any(f.precision.site for f in s.main)
+        if held or not learned or not isinstance(s, Matrix):
+            return p
+        return scales.lowest(s.every, s.main, p, data, h)
+
+    def rescale(self, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
+        """Draw the scale of each factor against the next, which the cells do not determine."""
+        s = self.at(h)
+        return scales.rescale(s.every, s.main, key, p, data, h)
+
+    def swell(self, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
+        """Metropolis steps of the common scale of the scores and all thresholds."""
+        s = self.at(h)
+        x = s.scores(p, data.cells)
+
+        def rest(t: jax.Array) -> jax.Array:
+            return self.observed.grown(p, t, x, data, h)[1]
+
+        t, p = scales.swollen(key, s.every, s.main[0], p, data, h, len(data), rest)
+        return self.observed.grown(p, t, x, data, h)[0]
+
+    def moves(self) -> dict[str, Any]:
+        """The moves of the law, and those of scales that are learned."""
+
+        def given(move: Any, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
+            return move(key, p, self.at(h).scores(p, data.cells), data, h)
+
+        own = getattr(self.observed, "moves", {})
+        found: dict[str, Any] = {name: partial(given, move) for name, move in own.items()}
+        found |= {"swell": self.swell} if hasattr(self.observed, "grown") else {}
+        learned = any(f.precision.site for f in self.typical.every)
+        return found | ({"rescale": self.rescale} if learned else {})
+
+    def init(self, key: jax.Array, data: Any, h: Any) -> Any:
+        """Rows whose products have half the standard deviation of what scores explain, and precisions to
+        match; rows of a given precision are drawn from their prior."""
+        s, unit = self.at(h), self.observed.unit(data, h)
+        K, lengths, found = h.n_components, s.lengths(data), self.observed.first(data, h)
+        usual = ((SHARE * unit) ** 2 / K) ** (0.5 / len(s.main))
+        for f, own in zip(s.every, jax.random.split(key, len(s.every)), strict=True):
+            sd = usual if f.precision.site else getattr(h, f.precision.sd)
+            n, width = lengths[f.axis], f.width(h)
+            found[f.rows] = sd * normals(own, (n,) if f.bias else (n, K))
+            if f.precision.site:
+                found[f.precision.site] = f.precision.value(jnp.eye(width) / usual**2)
+            if f.mean:
+                found[f.mean] = jnp.zeros(width)
+            if f.link and f.axis in data.x:  # as if features explain half the variance of the rows
+                x = data.x[f.axis]
+                found |= {f.link: jnp.zeros((x.width, width)), f.ridge: jnp.asarray(float(x.width))}
+        return put(self.Params(*[None] * len(self.Params._fields)), found)
+
+    # -- the variational law ------------------------------------------------------------------------------
+    def variational(self) -> Variational:
+        """Every row normal with its own covariance, all other sites independent."""
+
+        def begin(p: Any, data: Any, h: Any) -> Any:
+            found = factor_beliefs.begin(self.at(h).every, p, data, h)
+            return update(put(p, found | self.observed.begin(p, data, h)), data, h)
+
+        def update(q: Any, data: Any, h: Any) -> Any:
+            s = self.at(h)
+            q, target, weight = self.observed.settled(q, *s.moments(q, data.cells), data, h)
+            q = s.settled(q, data, h, target, weight)
+            return factor_beliefs.settle(s.every, q, data, h)
+
+        def expected(q: Any, data: Any, h: Any) -> jax.Array:
+            s = self.at(h)
+            fit = self.observed.bound(q, *s.moments(q, data.cells), data, h)
+            return fit - factor_beliefs.energy(s.every, q, data, h)
+
+        def laws(q: Any) -> dict[str, Any]:
+            tensor = not isinstance(self.structure, Matrix)
+            names = [f"U.{m}" for m in q.U] if tensor else [n for n, x in q._asdict().items() if x]
+            return factor_beliefs.laws(self.seen(names).every, q) | self.observed.laws(q)
+
+        def widened(key: jax.Array, q: Any, data: Any, h: Any) -> tuple[Any, jax.Array]:
+            bound = lambda x, variance: self.observed.bound(q, x, variance, data, h)  # noqa: E731
+            return self.at(h).widened(key, q, data, bound, lambda q: expected(q, data, h))
+
+        below = getattr(self.observed, "below", False)
+        return Variational(begin, update, expected, laws, widened, below=below)
+
+    # -- symmetries and axes --------------------------------------------------------------------------------
+    def gauge(self, names: Any) -> tuple[Rotation | Permutation, ...]:
+        """Factors of a matrix rotate together, if their precisions turn with them or are round; components
+        may be reordered in any structure, and may change their signs in two factors at a time."""
+        main = self.seen(names).main
+        axes = {
+            s: k for f in main for s, k in ((f.rows, 1), (f.mean, 0), (f.link, 1)) if s in names
+        }
+        forms = tuple(f.precision.site for f in main if isinstance(f.precision, Wishart))
+        diagonal = {f.precision.site: 0 for f in main if isinstance(f.precision, Gammas)}
+        if len(main) == 2 and not diagonal and isinstance(self.structure, Matrix):
+            floating = getattr(self.observed, "floating", False)
+            return (Rotation((main[0].rows, main[1].rows), axes, forms, floating=floating),)
+        if isinstance(self.structure, Matrix):
+            return (Permutation(axes | diagonal, signed=tuple(axes)),)
+        own = [(f.rows, f.mean, f.precision.site) for f in main]
+        modes = tuple(tuple(s for s in sites if s in axes or s in forms) for sites in own)
+        return (Permutation(axes | diagonal, forms=forms, modes=modes),)
+
+    def dims(self) -> dict[str, tuple[str, ...]]:
+        """{field: names of its axes}."""
+        found: dict[str, tuple[str, ...]] = dict(self.observed.sites)
+        for f in self.typical.every:
+            axis = f.axis if isinstance(self.structure, Matrix) else "{key}"
+            found[field(f.rows)] = (axis,) if f.bias else (axis, "component")
+            if f.mean:
+                found[field(f.mean)] = ("component",)
+            if f.precision.site:
+                found[field(f.precision.site)] = f.precision.dims
+            if f.link:
+                found[field(f.link)] = ("{key}_feature", "bias" if f.bias else "component")
+                found[field(f.ridge)] = ()
+        return found
+
+
+def alone(every: Any, f: Factor) -> bool:
+    """Whether no other factor shares the precision."""
+    return len(factors.sharing(every, f.precision)) == 1
+
+
+def composed(
+    name: str,
+    *,
+    home: str,
+    Params: Any,
+    Hyper: Any,
+    structure: Matrix | Callable[[tuple[str, ...]], Tensor],
+    observed: Any,
+    moves: dict[str, Any] | None = None,
+    **own: Any,
+) -> Method:
+    """The record of a method; `own` are its own fields, which replace those made of the parts."""
+    c = Composition(Params, structure, observed)
+    made: dict[str, Any] = {
+        "init": c.init, "predict": c.predict, "update": c.update, "held": c.held,
+        "conditionals": c.conditionals(),
+        "variational": c.variational() if hasattr(observed, "bound") else None,
+        "moves": (moves or {}) | c.moves(),
+        "augment": c.augment if hasattr(observed, "augment") else None,
+        "gauge": c.gauge, "dims": c.dims(),
+    }  # fmt: skip
+    fields = {"name": name, "home": home, "parts": c, "Params": Params, "Hyper": Hyper}
+    return Method(**(made | fields | own))

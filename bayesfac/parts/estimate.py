@@ -1,0 +1,120 @@
+"""Precisions of factors for a point fit, by empirical Bayes: see `core/laws/empirical_bayes.py`.
+
+The sweeps start twice: from random factors, and from regularised biases of all axes (`starts`), which are
+best for few ratings.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfac.core.data.cells import Cells
+from bayesfac.core.data.divided.large import LargeRatings
+from bayesfac.core.laws import empirical_bayes as bayes
+from bayesfac.core.laws.empirical_bayes import RIDGE, Early, Observe, Problem, Side, biases
+from bayesfac.parts.factors import Factor
+from bayesfac.parts.sites import get
+
+# kurtosis about biases above which the noise is chosen (of exponential values 9, of normal ones 3), and the
+# candidates, as shares of the variance about biases
+RARE, SHARES = 9.0, (0.25, 0.5, 1.0)
+SMALL = 0.1  # size of the start's random factors besides the biases
+
+
+def estimated(
+    main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float, own: Any,
+    observe: Observe, early: Early | None = None,
+) -> tuple[dict[str, Any], Any]:  # fmt: skip
+    """{site: value} of factors with Wishart precisions, with scales for a point fit, and the law's own
+    parameters. `y` are the values that scores explain, and `unit` is their standard deviation."""
+    x = [data.x.get(f.axis) if f.link else None for f in main]
+    begun = starts(main, p, data, h, y, unit)
+    sides, own = bayes.estimated(begun, Problem(data.cells, x, h, observe, early), own)
+    found: dict[str, Any] = {}
+    for f, side in zip(main, sides, strict=True):
+        found |= {f.rows: side.mean, f.mean: side.mu, f.precision.site: side.precision}
+        if f.linked(p):
+            found |= {f.link: side.B, f.ridge: side.ridge}
+    return found, own
+
+
+def starts(
+    main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float
+) -> list[list[Side]]:
+    """The factors of p, and factors whose first components are biases of the axes: component m is the bias of
+    axis m times a constant of every other axis. Their mean is in the first of them. mu and the precision fit
+    these rows: with a wide prior the first sweeps would overfit, and would not recover."""
+    sides = [
+        bayes.certain(*(get(p, s) for s in (f.rows, f.mean, f.precision.site, f.link, f.ridge)))
+        for f in main
+    ]
+    M, a = len(main), unit ** (1 / len(main))
+    if h.n_components < M:
+        return [sides]
+    mean = jnp.mean(y)
+    found = biases(data.cells, y - mean)
+    found[0] = found[0] + mean
+    begun = []
+    for m, (side, own) in enumerate(zip(sides, found, strict=True)):
+        rows = (SMALL * side.mean).at[:, :M].set(a).at[:, m].set(own / a ** (M - 1))
+        begun.append(bayes.fitted(side._replace(mean=rows), h)._replace(B=side.B, ridge=side.ridge))
+    return [sides, begun]
+
+
+def normal_start(s: Any, p: Any, data: Any, h: Any, observed: Any) -> dict[str, Any]:
+    """{site: value} for values that are normal about their scores.
+
+    A point predicts with the noise alone, so the noise must include the variance of the scores. All
+    precisions get the same factor, so that the modes of the rows stay where they are.
+    """
+    y = data.y - h.offset
+    observe = bayes.normal(y, h.alpha_shape, h.alpha_rate, h.alpha)
+    first = jnp.asarray(observed.precision(p, h), y.dtype), jnp.zeros((), y.dtype)
+    found, (alpha, variance) = estimated(s.main, p, data, h, y, data.spread, first, observe)
+    if p.alpha is None:
+        return found
+    share = 1 / (1 + alpha * variance)
+    scaled = {f.precision.site: share * found[f.precision.site] for f in s.main}
+    return found | scaled | {"alpha": share * alpha}
+
+
+def noise(cells: Cells, y: jax.Array) -> jax.Array:
+    """The variance about regularised biases; the number of ratings is reduced by the cost of the biases."""
+    rest = _about_biases(cells, y)
+    counts = jnp.concatenate([jnp.diff(cells.by_row.ptr), jnp.diff(cells.by_col.ptr)])
+    free = len(y) - jnp.sum(counts / (counts + RIDGE))
+    return jnp.sum(rest**2) / free
+
+
+def noise_choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Candidates for the prior of the noise, for ratings that are nearly all the same, as 95 % fives.
+
+    With the usual prior, factors explain the rare other ratings in training, and the noise becomes far too
+    small. The other candidates hold it near shares of the variance about biases of users and items, by a
+    prior that counts twice as much as the ratings.
+    """
+    free = hyper.alpha_rate is None and hyper.alpha_shape == 1.0 and not chosen
+    if not free or getattr(hyper, "alpha", None) is not None or isinstance(data, LargeRatings):
+        return []
+    if 2 * np.unique(data.value, return_counts=True)[1].max() <= len(data):
+        return []
+    rest = np.asarray(_about_biases(data.cells, data.y), np.float64)
+    variance = (rest**2).mean()
+    if not (rest**4).mean() > RARE * variance**2:
+        return []
+    usual, n = {"alpha_shape": 1.0, "alpha_rate": data.spread**2}, float(len(data))
+    return [
+        usual,
+        *({"alpha_shape": n, "alpha_rate": n * float(variance) * share} for share in SHARES),
+    ]
+
+
+@jax.jit
+def _about_biases(cells: Cells, y: jax.Array) -> jax.Array:
+    """The ratings less their mean and regularised biases."""
+    y = y - jnp.mean(y)
+    b, c = biases(cells, y)
+    return y - b[cells.row] - c[cells.col]

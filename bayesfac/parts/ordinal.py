@@ -1,0 +1,64 @@
+"""Levels of an ordinal scale, P(y <= r) = F(theta_r - x), as a law of observations: see `thresholds.py`.
+
+Given a latent normal z ~ N(x, 1) between the thresholds of each rating (Albert & Chib, JASA 1993; probit
+alone), each cell observes its score as z.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.laws.ordinal import Between, Levels
+from bayesfac.core.math import total
+from bayesfac.parts import thresholds as cuts
+
+
+class Ordinal(NamedTuple):
+    """Thresholds that are shared, or of each user; `name` is that of the method, for messages."""
+
+    name: str
+    floating: bool = True  # thresholds of a user absorb a shift of the user's scores
+    conditionals: dict[str, Any] = {}  # never changed
+
+    @property
+    def sites(self) -> dict[str, tuple[str, ...]]:
+        return cuts.DIMS
+
+    def unit(self, data: Any, h: Any) -> float:
+        return 0.5
+
+    def first(self, data: Any, h: Any) -> dict[str, Any]:
+        return cuts.quantiles(data, h)
+
+    def held(self, h: Any) -> tuple[str, ...]:
+        """`centre`, because the Jacobian would pull every user's gaps, and with them `centre`, towards 0."""
+        return ("centre",) if h.thresholds == "user" else ()
+
+    def energy(self, p: Any, x: jax.Array, data: Any, h: Any) -> jax.Array:
+        return cuts.objective(p, x, data, h)
+
+    def augment(self, p: Any, x: jax.Array, data: Any, h: Any) -> Between:
+        return cuts.augmented(p, x, data, h, self.name)
+
+    def target(self, p: Any, data: Any, h: Any, z: jax.Array) -> tuple[jax.Array, float]:
+        return z, 1.0
+
+    @property
+    def moves(self) -> dict[str, Any]:
+        """Metropolis steps of the thresholds given the scores, with z integrated out."""
+        return {"thresholds": cuts.moved}
+
+    def grown(self, p: Any, t: jax.Array, x: jax.Array, data: Any, h: Any) -> tuple[Any, jax.Array]:
+        """p with all thresholds times e^t; and the log density of ratings at the scores e^t x and of
+        thresholds, with the Jacobian."""
+        q, jacobian = cuts.scaled(p, t)
+        fit = total(cuts.log_likelihood(q, jnp.exp(t) * x, data, h), data.cells)
+        return q, jacobian + fit - cuts.energy(q, h)
+
+    def sampled(self, p: Any, x: jax.Array, data: Any, h: Any) -> None:
+        cuts.sample(x, data, h)
+
+    def predict(self, p: Any, query: Any, h: Any, s: Any) -> Levels:
+        """The levels, chosen as the median."""
+        return cuts.predicted(p, query, h, lambda cells: s.drawn(p, cells, h), h.n_components)

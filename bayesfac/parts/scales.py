@@ -1,0 +1,159 @@
+"""The scale of one factor against another: u -> T u and v -> T^-1 v do not change u.v, but their priors do.
+
+With T = Q diag(e^t) Q', a factor's log density, with the Jacobians of rows, mean, links and precision, is
+
+    - a_k e^(-2 t_k) - b_k e^(2 t_k) - c t_k      summed over k, up to a constant.
+
+If the precision P moves with the rows (P -> T^-1 P T^-1), the density of the rows does not change, a is
+diag(Q'S0 P Q) / 2 of its prior, and b is 0. If P is given, or shared with a factor that does not move alike,
+a is 0 and b is diag(Q'P S Q) / 2. J has no Jacobians: there c is replaced by d.
+"""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.laws.normal_wishart import balance
+from bayesfac.core.math import metropolis
+from bayesfac.parts.factors import Factor, Factors, sharing, squares
+from bayesfac.parts.precisions import Wishart
+from bayesfac.parts.sites import get, put
+
+FRAMES = 4  # random rotations in which `mixed` draws scales, in one sweep
+
+
+class Along(NamedTuple):
+    """The coefficients of a factor's density along its scales."""
+
+    a: jax.Array
+    b: jax.Array
+    c: Any
+    d: Any
+
+
+def moves(every: Factors, f: Factor) -> bool:
+    """Whether the precision moves with the rows: it is a site of this factor alone."""
+    return bool(f.precision.site) and len(sharing(every, f.precision)) == 1
+
+
+def along(every: Factors, f: Factor, p: Any, data: Any, h: Any, Q: jax.Array) -> Along:
+    """The coefficients for the frame Q."""
+    P, none = f.P(p, h), jnp.zeros(len(Q))
+    S, N = squares(p, data, f, h)
+    if not moves(every, f):
+        return Along(none, jnp.diag(Q.T @ P @ S @ Q) / 2, -float(N), 0.0)
+    S0, N0 = f.precision.prior(h, len(Q))
+    return Along(jnp.diag(Q.T @ S0 @ P @ Q) / 2, none, f.precision.tilt(h, len(Q)), N + N0)
+
+
+def carried(p: Any, f: Factor, A: jax.Array) -> Any:
+    """u -> u A, with mean and links."""
+    sites = [site for site in (f.rows, f.mean, f.link) if get(p, site) is not None]
+    return put(p, {site: get(p, site) @ A for site in sites})
+
+
+def matched(every: Factors, p: Any, f: Factor, inverse: jax.Array, h: Any) -> Any:
+    """The precision for rows T u, if it moves; T is symmetric."""
+    if not moves(every, f):
+        return p
+    return put(p, {f.precision.site: f.precision.value(inverse @ f.P(p, h) @ inverse)})
+
+
+def stretched(every: Factors, p: Any, f: Factor, T: jax.Array, inverse: jax.Array, h: Any) -> Any:
+    """u -> T u with mean and links, and the precision to match."""
+    return carried(matched(every, p, f, inverse, h), f, T)
+
+
+def both(every: Factors, pair: tuple[Factor, Factor], *given: Any) -> Along:
+    """The coefficients of u -> T u, v -> T^-1 v."""
+    one, two = (along(every, f, *given) for f in pair)
+    return Along(one.a + two.b, one.b + two.a, one.c - two.c, one.d - two.d)
+
+
+def turned(
+    every: Factors, pair: tuple[Factor, Factor], p: Any, h: Any, t: jax.Array, Q: jax.Array
+) -> Any:
+    """u -> T u, v -> T^-1 v."""
+    T, inverse = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
+    p = stretched(every, p, pair[0], T, inverse, h)
+    return stretched(every, p, pair[1], inverse, T, h)
+
+
+def lowest(every: Factors, pair: tuple[Factor, Factor], p: Any, data: Any, h: Any) -> Any:
+    """The scales at which J is lowest: a e^-2t + b e^2t + d t."""
+    eye = jnp.eye(pair[0].width(h))
+    a, b, _, d = both(every, pair, p, data, h, eye)
+    t = jnp.log((jnp.sqrt(d**2 + 16 * a * b) - d) / (4 * b)) / 2
+    return turned(every, pair, p, h, t, eye)
+
+
+def rescaled(key: jax.Array, every: Factors, pair: Any, p: Any, data: Any, h: Any) -> Any:
+    """Draw the scales exactly (Liu & Sabatti 2000)."""
+    if len(pair) == len([f for f in every if not f.bias]) and all(free(every, f) for f in pair):
+        return mixed(key, every, pair, p, data, h)
+    eye = jnp.eye(pair[0].width(h))
+    a, b, c, _ = both(every, pair, p, data, h, eye)
+    return turned(every, pair, p, h, balance(key, a, b, c), eye)
+
+
+def free(every: Factors, f: Factor) -> bool:
+    """Whether the factor may be rotated, and its precision turns with it."""
+    return isinstance(f.precision, Wishart) and moves(every, f)
+
+
+def mixed(key: jax.Array, every: Factors, pair: Any, p: Any, data: Any, h: Any) -> Any:
+    """Draw the scales of two factors that may be rotated, in several random frames.
+
+    With one fixed frame components would be scaled but never mixed, and the eigenvalues of the precisions
+    would mix slowly. The scales depend on the precisions alone, so the rows are multiplied once, at the end.
+    """
+    one, two = pair
+    K = one.width(h)
+
+    def turn(number: int, state: tuple) -> tuple:
+        q, A, inverse = put(p, state[0]), *state[1:]
+        frame, scale = jax.random.split(jax.random.fold_in(key, number))
+        Q = jnp.linalg.qr(jax.random.normal(frame, (K, K)))[0]
+        a, b, c, _ = both(every, pair, q, data, h, Q)
+        t = balance(scale, a, b, c)
+        S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
+        q = matched(every, matched(every, q, one, T, h), two, S, h)
+        return {site: get(q, site) for site in state[0]}, A @ S, inverse @ T
+
+    eye, sites = jnp.eye(K), [f.precision.site for f in pair]
+    begin = {site: get(p, site) for site in sites}, eye, eye
+    precisions, A, inverse = jax.lax.fori_loop(0, FRAMES, turn, begin)
+    return carried(carried(put(p, precisions), one, A), two, inverse)
+
+
+def rescale(every: Factors, main: Factors, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
+    """The scales of each factor against the next."""
+    for number, pair in enumerate(pairwise(main)):
+        own = key if len(main) == 2 else jax.random.fold_in(key, number)
+        p = rescaled(own, every, pair, p, data, h)
+    return p
+
+
+def swollen(
+    key: jax.Array, every: Factors, f: Factor, p: Any, data: Any, h: Any, size: int, rest: Any
+) -> tuple[jax.Array, Any]:
+    """Metropolis steps along u -> c u with mean, links and precision; return t = log c and p.
+
+    The caller multiplies its thresholds by c too, because with blocks alone thresholds and factors mix
+    slowly. `rest(t)` is the log density, with Jacobians, of all sites but those of the factor; `size` is the
+    number of cells.
+    """
+    eye = jnp.eye(f.width(h))
+    a, b, c, _ = along(every, f, p, data, h, eye)
+
+    def density(t: jax.Array) -> jax.Array:
+        t = t[0, 0]
+        own = jnp.sum(a * jnp.exp(-2 * t) + b * jnp.exp(2 * t)) + len(eye) * c * t
+        return (rest(t) - own)[None]
+
+    width, walk = jax.random.split(key)
+    step = 2 / size**0.5 * jnp.exp(jax.random.normal(width, ()))
+    t = metropolis(walk, jnp.zeros((1, 1)), step, density, times=2)[0, 0]
+    return t, stretched(every, p, f, jnp.exp(t) * eye, jnp.exp(-t) * eye, h)

@@ -1,0 +1,126 @@
+"""The scores of a tensor, x = sum_k u_ik v_jk ... w_tk: products of one row of each mode.
+
+Given the other modes, the rows of one are regressions on the products of the others. In a variational law,
+second moments of products are products of second moments:
+
+    S_i^-1 = E P + sum_c w_c prod_m (m m' + S),   m_i = S_i (E[P mu] + sum_c w_c t_c prod_m m)
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.kernels import sparse
+from bayesfac.core.laws import response
+from bayesfac.core.laws.beliefs import doubled, half, inverse, second, square, times_rows, whole
+from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.multilinear import multilinear, multiplied, others
+from bayesfac.parts import factor_beliefs as law
+from bayesfac.parts.factors import Factor, new_row
+from bayesfac.parts.sites import get, put
+
+CELLS = 5000  # number of cells whose predictions a probe sums
+
+
+class Tensor(NamedTuple):
+    """One factor for each mode, in the order in which cells name the modes."""
+
+    main: tuple[Factor, ...]
+    biases: tuple[Factor, ...] = ()
+
+    @property
+    def every(self) -> tuple[Factor, ...]:
+        return self.main
+
+    def lengths(self, data: Any) -> dict[str, int]:
+        """{mode: number of rows}."""
+        return dict(zip(data.modes, data.shape, strict=True))
+
+    def tables(self, p: Any) -> list[jax.Array]:
+        return [get(p, f.rows) for f in self.main]
+
+    def scores(self, p: Any, cells: Any) -> jax.Array:
+        return multiplied(self.tables(p), cells)
+
+    def rows(self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any) -> GaussianRows:
+        """The law of the rows of a mode, where cells observe the scores as `target` with precision
+        `weight`."""
+        m, P, mu = self.main.index(f), f.P(p, h), get(p, f.mean)
+        shift = jnp.zeros(len(P), P.dtype) if mu is None else P @ mu
+        table = others(self.tables(p), m, data.cells)
+        return GaussianRows(data.cells.modes[m], target, table, weight, P, shift)
+
+    def predicted(self, p: Any, query: Query | Grid, h: Any) -> tuple[jax.Array, jax.Array]:
+        """Mean and variance of the scores; rows without training data are drawn from their priors."""
+        return multilinear(self.tables(p), query, [new_row(f, p, query, h) for f in self.main])
+
+    # -- variational laws of rows ---------------------------------------------------------------------
+    def moments(self, q: Any, cells: Any) -> tuple[jax.Array, jax.Array]:
+        """Mean and variance of the scores.
+
+        The variance is a sum over modes: second moments of earlier modes, covariance of this mode, squares
+        of later ones.
+        """
+        own, variance = [get(q, f.rows) for f in self.main], jnp.zeros(())
+        for m, belief in enumerate(own):
+            behind = [square(later["mean"]) for later in own[m + 1 :]]
+            before = [second(earlier) for earlier in own[:m]]
+            parts = [*before, belief["cov"], *behind]
+            variance += multiplied([doubled(parts[0]), *map(half, parts[1:])], cells)
+        return multiplied([belief["mean"] for belief in own], cells), variance
+
+    def settled(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any:
+        """The laws of the rows of all modes, in turn."""
+        w = jnp.full_like(target, 1) * weight
+        for m, f in enumerate(self.main):
+            own, mine = [get(q, g.rows) for g in self.main], data.cells.modes[m]
+            P, shift = law.prior(f, q, data, h)
+            twice = others([half(second(belief)) for belief in own], m, data.cells)
+            once = others([belief["mean"] for belief in own], m, data.cells)
+            cov = inverse(P + whole(sparse.spread(mine, w, twice), len(P)))
+            mean = times_rows(cov, shift + sparse.spread(mine, w * target, once))
+            q = put(q, {f.rows: {"mean": mean, "cov": cov}})
+        return q
+
+    def widened(self, key: jax.Array, q: Any, data: Any, bound: Any, elbo: Any) -> tuple[Any, Any]:
+        """Multiply the width of the rows by one factor, from the linear response of products at random
+        labels; `elbo(q)` is the ELBO without entropies."""
+        cells, names = data.cells, [f.rows for f in self.main]
+        means, covs = {n: get(q, n)["mean"] for n in names}, [get(q, n)["cov"] for n in names]
+        size = min(len(data), CELLS)
+
+        def slope(means: Any) -> Any:
+            def at(means: Any) -> jax.Array:
+                return elbo(put(q, {n: {**get(q, n), "mean": x} for n, x in means.items()}))
+
+            return jax.grad(at)(means)
+
+        def times(d: Any) -> Any:
+            return jax.grad(lambda at: -response.dot(slope(at), d))(means)
+
+        def smoothed(d: Any) -> Any:
+            return {n: times_rows(get(q, n)["cov"], x) for n, x in d.items()}
+
+        def probe(key: jax.Array) -> Any:
+            *keys, last = jax.random.split(key, len(covs) + 1)
+            each = zip(keys, cells.codes, strict=True)
+            at = [jax.random.choice(k, code, (size,), replace=False) for k, code in each]
+            picked = [means[n][i] for n, i in zip(names, at, strict=True)]
+            variance = jnp.zeros(size)
+            for m, (cov, i) in enumerate(zip(covs, at, strict=True)):
+                rest = jnp.stack(picked[:m] + picked[m + 1 :]).prod(0)
+                variance += jnp.sum(times_rows(cov[i], rest) * rest, 1)
+            signs = response.signs(last, variance)
+
+            def total(means: Any) -> jax.Array:
+                found = [means[n][i] for n, i in zip(names, at, strict=True)]
+                return jnp.sum(signs[:, None] * jnp.stack(found).prod(0))
+
+            return jax.grad(total)(means)
+
+        with sparse.use("jax"):  # the form of the loops that has second derivatives
+            factor = response.factor(key, times, smoothed, probe)
+        wide = {n: {**get(q, n), "cov": factor**2 * get(q, n)["cov"]} for n in names}
+        return put(q, wide), factor
