@@ -226,7 +226,9 @@ def code(method: Method) -> list[str]:
     """The solver (`update` or the objective) and the model, to compare with the paper."""
     parts = []
     if method.update and method.update.__module__ != method.module:
-        said = "Each block in turn at the mode of its conditional, by [parts](../parts.md), of this J."
+        said = (
+            "Each block in turn at the mode of its conditional, by [parts](../parts.md), of this J."
+        )
         parts += ["## Update", said, block(method.objective)]
     elif method.update:
         parts += ["## Update", "One sweep of the solver.", block(method.update)]

@@ -46,17 +46,23 @@ def all_of(params):
     return {site: np.asarray(value) for site, value in flattened(params._asdict()).items()}
 
 
+def kept_points(method, kept):
+    """The points in the numbers of a case."""
+    found = []
+    for i in range(POINTS):
+        start = f"points/{i}/"
+        own = {
+            k.removeprefix(start): jnp.asarray(v) for k, v in kept.items() if k.startswith(start)
+        }
+        found.append(from_sites(method, own))
+    return found
+
+
 def numbers(method, kept=None):
     """{kind: numbers} of a method; the points come from `kept`, or are made."""
     key = jax.random.key(3)
     data, hyper = method.example(key)
-    if kept is None:
-        every = points(method, key, data, hyper, POINTS)
-    else:
-        every = [
-            from_sites(method, {k.split("/")[2]: jnp.asarray(v) for k, v in kept.items() if k.startswith(f"points/{i}/")})
-            for i in range(POINTS)
-        ]  # fmt: skip
+    every = kept_points(method, kept) if kept else points(method, key, data, hyper, POINTS)
     found = {f"points/{i}/{site}": x for i, p in enumerate(every) for site, x in all_of(p).items()}
     p, other = every[0], every[1]
 
@@ -68,36 +74,43 @@ def numbers(method, kept=None):
     found["objective"] = np.diff(values)  # up to a constant
     found["log joint"] = np.array([float(log_joint(method, p, data, hyper)) for p in every])
     told("gradient", sites(jax.jit(jax.grad(lambda p: method.objective(p, data, hyper)))(p)))
-    more = ()
-    if method.augment:
-        law = method.augment(p, data, hyper)
-        more = (law.sample(key),)
-        told("auxiliary", more)
-    for site, law in laws_of(method, p).items():
-        own = law(p, data, hyper, *more)
-        told(f"conditional {site}", own.sample(key))
-        if hasattr(own, "log_prob"):
-            told(f"density {site}", jnp.sum(own.log_prob(sites(other)[site])))
+    sampler(method, p, other, data, hyper, told)
     if method.update:
         told("update", sites(jax.jit(lambda p: method.update(p, data, hyper))(p)))
     if law := method.variational:
-        start = jax.jit(lambda p: law.begin(p, data, hyper))(p)
+        q = jax.jit(lambda p: law.begin(p, data, hyper))(p)
         sweep = jax.jit(lambda q: law.update(q, data, hyper))
-        q = start
         for _ in range(SWEEPS):
             q = sweep(q)
         told("elbo", law.elbo(q, data, hyper) + values[0])
         told("beliefs", {site: own.sample(key) for site, own in law.laws(q).items()})
+    if method.data.__name__ in ("Ratings", "Counts", "Tensor"):
+        predictions(method, p, data, hyper, told)
+    return found
+
+
+def sampler(method, p, other, data, hyper, told):
+    """Conditionals: a draw, and the density of another point; moves."""
+    key, more = jax.random.key(3), ()
+    if method.augment:
+        more = (method.augment(p, data, hyper).sample(key),)
+        told("auxiliary", more)
+    for site, law in laws_of(method, p).items():
+        own = law(p, data, hyper, *more)
+        told(f"conditional {site}", own.sample(key))
+        told(f"density {site}", jnp.sum(own.log_prob(sites(other)[site])))
     for name, move in method.moves.items():
         told(f"move {name}", sites(jax.jit(lambda key, p, m=move: m(key, p, data, hyper))(key, p)))
-    if method.data.__name__ in ("Ratings", "Counts", "Tensor"):
-        M = len(data.shape)
-        code = np.array([[0] * M, [1] * M, [-1] + [1] * (M - 1), [1] * (M - 1) + [-1], [-1] * M])
-        query = Query(code[:, 0], code[:, 1] if M == 2 else code[:, 1:])
-        made = method.derive(p, data, hyper) if method.derive else {}
-        said = method.predict(p._replace(**made) if made else p, query, hyper)
-        told("prediction", [said.mean, said.variance])
-    return found
+
+
+def predictions(method, p, data, hyper, told):
+    """Known and new rows and columns."""
+    M = len(data.shape)
+    code = np.array([[0] * M, [1] * M, [-1] + [1] * (M - 1), [1] * (M - 1) + [-1], [-1] * M])
+    query = Query(code[:, 0], code[:, 1] if M == 2 else code[:, 1:])
+    made = method.derive(p, data, hyper) if method.derive else {}
+    said = method.predict(p._replace(**made) if made else p, query, hyper)
+    told("prediction", [said.mean, said.variance])
 
 
 def stored():

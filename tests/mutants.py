@@ -21,7 +21,7 @@ from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics import mggm, mvplsa, plsa
-from bayesfac.parts.observed import Normal
+from bayesfac.parts.observed.normal import Normal
 from tests import student
 
 MUTANTS = {}

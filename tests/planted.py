@@ -9,8 +9,8 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings._shared.normal_wishart import SIDES
 from bayesfac.models.tasks._row_groups import SharedRows
+from bayesfac.parts.observed.thresholds import rising
 from bayesfac.parts.scales import turned
-from bayesfac.parts.thresholds import rising
 
 # settings that differ from those of the example: weak losses and light tails
 WEAKER = {

@@ -11,7 +11,7 @@ from bayesfac.choosing import LEAST, by_cells, choose, climb
 from bayesfac.core.math import edge
 from bayesfac.core.method import REGISTRY, settle
 from bayesfac.parts.estimate import noise_choices
-from bayesfac.parts.margins import HALF
+from bayesfac.parts.observed.margins import HALF
 
 FALLING = "; the last candidate, and the score was still falling: try a larger penalty"
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)

@@ -111,8 +111,7 @@ class Method:
     """A published method: its objective, its solver and its generative model.
 
     Params, Hyper                     NamedTuples; the fields of Params are the model's sites
-    data                              the container of the method: Ratings, Counts, Relations, Tensor, Views
-                                      or Tasks
+    data                              the container of the method, such as Ratings
     init(key, data, hyper)            -> Params
     objective(params, data, hyper)    -> scalar to minimise: minus the log joint, up to a constant
     update(params, data, hyper)       -> Params after one sweep; None: LBFGS minimises the objective
@@ -177,11 +176,9 @@ class Method:
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base
     traits                            {trait: reason}: the entries of TRAITS that hold for the method
-    waived                            {check: reason}: checks of the contract that the method does not
-                                      pass, and why; only bayesfac.testing reads this field
-    home                              the module whose docstring is the method's; "": that of `init`
-    parts                             what the method is made of (`bayesfac/parts/`), with a J and a model of
-                                      its own, which the contract compares with `objective` and `model`
+    waived                            {check: reason}: checks of the contract that it does not pass
+    home                              the module that the method is written in; "": that of `init`
+    parts                             what it is made of (`bayesfac/parts/`), with an objective and a model
     """
 
     name: str
@@ -246,9 +243,8 @@ class Method:
     @property
     def header(self) -> str:
         """The docstring of the method's file; empty if there is no file."""
-        home = sys.modules.get(self.module)
-        text = None if home is None or home.__name__ == "__main__" else inspect.getdoc(home)
-        return text or ""
+        file = None if self.module == "__main__" else sys.modules.get(self.module)
+        return (inspect.getdoc(file) if file else "") or ""
 
     @property
     def solver(self) -> str:
@@ -286,11 +282,10 @@ def _at_home(module: str, name: str) -> Method:
 
 def lookup(name: str | Method) -> Method:
     """Return the method of that name, or raise an error that names the nearest one."""
-    if isinstance(name, Method):
-        return name
-    import_module("bayesfac.models")  # registers every method, before the first fit too
-    check_names("method", (name,), REGISTRY)
-    return REGISTRY[name]
+    if not isinstance(name, Method):
+        import_module("bayesfac.models")  # registers every method, before the first fit too
+        check_names("method", (name,), REGISTRY)
+    return name if isinstance(name, Method) else REGISTRY[name]
 
 
 def portable(method: Method) -> str | Method:

@@ -97,8 +97,9 @@ def check_parts(method: Method, key: jax.Array) -> str | None:
     if method.parts is None:
         return "the method is not made of parts"
     case = example(method, key)
-    joint = jax.jit(lambda p: log_joint(replace(method, model=method.parts.model), p, *given))
-    J, given = jax.jit(lambda p: method.parts.objective(p, *given)), (case.data, case.hyper)
+    made, given = replace(method, model=method.parts.model), (case.data, case.hyper)
+    joint = jax.jit(lambda p: log_joint(made, p, *given))
+    J = jax.jit(lambda p: method.parts.objective(p, *given))
     stated = [(case.objective(p, case.data)[0], case.joint(p, case.data)[0]) for p in case.points]
     for what, mine, parts in (
         ("objective", [cost for cost, _ in stated], [J(p) for p in case.points]),

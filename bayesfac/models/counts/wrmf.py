@@ -49,7 +49,7 @@ from bayesfac.core.math import edge
 from bayesfac.core.method import register
 from bayesfac.parts.composition import composed
 from bayesfac.parts.matrix import Matrix
-from bayesfac.parts.observed import Preference
+from bayesfac.parts.observed.normal import Preference
 from bayesfac.parts.priors import ridge
 
 

@@ -58,7 +58,7 @@ from bayesfac.parts import scales
 from bayesfac.parts.composition import composed
 from bayesfac.parts.estimate import SMALL, noise_choices
 from bayesfac.parts.matrix import Matrix, moments
-from bayesfac.parts.observed import Normal
+from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.priors import relevance
 
 SIDES = relevance("user", "U"), relevance("item", "V")

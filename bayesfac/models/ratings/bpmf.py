@@ -57,7 +57,7 @@ from bayesfac.parts import links
 from bayesfac.parts.composition import composed
 from bayesfac.parts.estimate import noise_choices, normal_start
 from bayesfac.parts.matrix import Matrix
-from bayesfac.parts.observed import Normal
+from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.priors import normal_wishart
 from bayesfac.parts.sites import put
 

@@ -32,7 +32,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.parts import margins
+from bayesfac.parts.observed import margins
 
 
 class Params(NamedTuple):

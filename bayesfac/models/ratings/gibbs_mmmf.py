@@ -13,11 +13,11 @@ Normal-Wishart priors of BPMF; the mixture of Polson & Scott, Bayesian Analysis 
     -             B, ridge          features x K, scalar   where there are features (`parts/links.py`)
     C, rho, s     cost, centres c_r one apart, scale_theta
 
-T_ij^r = +1 if r >= y_ij else -1. Given auxiliary variables g, each hinge is Gaussian (`parts/hinge.py`), and
-so are the conditionals of U, V and theta. The solver is EM: it sets the same blocks
-to their modes, with g at E[g] = 1/|z|, and J never rises. Near the kink of a hinge, g is so large that its
-cell hardly moves, and EM stops far above the mode. A point fit therefore starts with sweeps in which |z| is
-at least C s, where s falls from 1 to `SHARP`.
+T_ij^r = +1 if r >= y_ij else -1. Given auxiliary variables g, each hinge is Gaussian, and so are the
+conditionals of U, V and theta (`parts/observed/hinge.py`). The solver is EM: it sets the same blocks to their
+modes, with g at its mean, and J never rises. Near the kink of a hinge, g is so large that its cell hardly
+moves, and EM stops far above the mode. A point fit therefore starts with sweeps in which |z| = C |1 - T
+(theta - x)| is at least C s, where s falls from 1 to `SHARP`.
 
 The joint mode over factors and scales is a poor estimate. With `scales="estimated"` a point fit sets mu and
 Lambda once, by empirical Bayes (`core/laws/empirical_bayes.py`), and minimises J over U, V and theta. With
@@ -27,8 +27,6 @@ alpha (`start`). If the cost and Lambda are multiplied by the same number, the m
 but the posterior changes. So Lambda is multiplied by C / alpha, and the cost is chosen by the log score of
 held-out ratings. Gibbs draws all sites in both cases. The posterior is a *generalised* one: exp(-J) does not
 sum to one over the levels.
-
-Length: in addition to the solver, the sampler has moves and VB has a law of its own.
 """
 
 from collections.abc import Mapping
@@ -50,10 +48,11 @@ from bayesfac.core.precision import doubled
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared.normal_wishart import SIDES
-from bayesfac.parts import estimate, margins
+from bayesfac.parts import estimate
 from bayesfac.parts.composition import composed
-from bayesfac.parts.hinge import Hinge
 from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.observed import margins
+from bayesfac.parts.observed.hinge import Hinge
 from bayesfac.parts.sites import put
 
 HINGE = Hinge()

@@ -37,7 +37,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.parts import margins
+from bayesfac.parts.observed import margins
 
 
 class Params(NamedTuple):

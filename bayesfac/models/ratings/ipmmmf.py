@@ -48,7 +48,7 @@ from bayesfac.core.laws.losses import BINARY
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner, normals, products, row_sums
 from bayesfac.core.method import Method, register
-from bayesfac.parts import margins
+from bayesfac.parts.observed import margins
 
 
 def kl_bernoulli(z: jax.Array, pi: jax.Array) -> jax.Array:

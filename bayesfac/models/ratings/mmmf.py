@@ -40,7 +40,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner, real_cells, total, total_of_rows
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.parts import margins
+from bayesfac.parts.observed import margins
 
 
 class Params(NamedTuple):

@@ -6,7 +6,7 @@ Rendle, "Factorization Machines", ICDM 2010, with the priors of Freudenthaler, S
 
     P(y_ij <= r) = F(theta_ir - s_ij),   s_ij = b_i + c_j + u_i.v_j,   r = 1..R-1
 
-    J = - sum_ij log P(y_ij) + minus the log density of thresholds (`parts/thresholds.py`)
+    J = - sum_ij log P(y_ij) + minus the log density of thresholds (`parts/observed/thresholds.py`)
       + minus the log density of the sites of both sides (`_shared/machine.py`, without a level)
 
     paper                     here                  shape
@@ -36,7 +36,7 @@ from bayesfac.core.math import metropolis, products
 from bayesfac.core.method import Method, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
-from bayesfac.parts import thresholds as cuts
+from bayesfac.parts.observed import thresholds as cuts
 
 
 class Params(NamedTuple):

@@ -9,9 +9,9 @@ that sums to one over the levels.
       + the Normal-Wishart energy of both sides (bpmf)
       + sum_i [ 1/2 |(t_i - centre)/s|^2 + sum_{r>1} log(theta_ir - theta_{i,r-1}) ] + 1/2 |centre - c|^2
 
-Here (`parts/thresholds.py`) t_i = (theta_i1, log(theta_i2 - theta_i1), ...) are the free coordinates of
-theta_i. They are normal about `centre` with standard deviations s = (scale_shift, scale_gap, ...). The
-logarithms in J come from the Jacobian of the transformation.
+Here t_i = (theta_i1, log(theta_i2 - theta_i1), ...) are the free coordinates of theta_i
+(`parts/observed/thresholds.py`). They are normal about `centre` with standard deviations s = (scale_shift,
+scale_gap, ...). The logarithms in J come from the Jacobian of the transformation.
 
     paper      here               shape
     U, V       U, V               users x K, items x K     with mu_U, Lambda_U, mu_V, Lambda_V
@@ -44,14 +44,15 @@ from bayesfac.core.method import register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared.normal_wishart import SIDES
-from bayesfac.parts import factor_beliefs, likelihood_law
-from bayesfac.parts import threshold_law as law
-from bayesfac.parts import thresholds as cuts
+from bayesfac.parts import factor_beliefs
 from bayesfac.parts.composition import composed
 from bayesfac.parts.estimate import estimated
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
-from bayesfac.parts.ordinal import Ordinal
+from bayesfac.parts.observed import likelihood_law
+from bayesfac.parts.observed import threshold_law as law
+from bayesfac.parts.observed import thresholds as cuts
+from bayesfac.parts.observed.ordinal import Ordinal
 from bayesfac.parts.sites import put
 
 
@@ -112,7 +113,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
     cuts.sample(inner(U, V, data.cells), data, hyper)
 
 
-# -- the variational law: see `parts/likelihood_law.py` and `parts/threshold_law.py` -------------------
+# -- the variational law: see `likelihood_law.py` and `threshold_law.py` in parts/observed/ ---------------
 def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
     free = p.centre if p.theta is None else cuts.rising.inv(p.theta)
     return factor_beliefs.begin(SIDES, p, data, hyper) | law.begin(p.U, p.centre, free)

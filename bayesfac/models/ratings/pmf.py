@@ -38,7 +38,7 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.parts import links
 from bayesfac.parts.composition import composed
 from bayesfac.parts.matrix import Matrix
-from bayesfac.parts.observed import GivenNoise
+from bayesfac.parts.observed.normal import GivenNoise
 from bayesfac.parts.priors import bias, ridge
 
 SHARE = 0.8  # the noise in standard deviations of the ratings, if it is not chosen

@@ -41,7 +41,7 @@ from bayesfac.core.laws.losses import proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
 from bayesfac.core.math import inner
 from bayesfac.core.method import Method, Rotation, register
-from bayesfac.parts import margins
+from bayesfac.parts.observed import margins
 
 TIMES = 1.5  # penalty in units of `edge`; large, since centres pull more than margins do
 

@@ -10,7 +10,7 @@ from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.ordinal import log_between
 from bayesfac.core.math import expectation
 from bayesfac.core.method import REGISTRY
-from bayesfac.parts import thresholds as cuts
+from bayesfac.parts.observed import thresholds as cuts
 
 MEAN, VARIANCE = jnp.linspace(-2.0, 2.0, 9), jnp.linspace(0.05, 0.8, 9)
 

@@ -15,7 +15,7 @@ from bayesfac.core.laws.losses import (
     proximal,
     proximal_centres,
 )
-from bayesfac.parts.margins import total_ordinal, total_proximal
+from bayesfac.parts.observed.margins import total_ordinal, total_proximal
 
 Z = np.array([-2.0, -0.3, 0.2, 0.7, 1.3, 4.0])  # off the kinks
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayesfac.core.laws.ordinal import log_between
-from bayesfac.parts import likelihood_law
+from bayesfac.parts.observed import likelihood_law
 
 
 def normal(means, variances):

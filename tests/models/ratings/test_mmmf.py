@@ -8,7 +8,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.laws.losses import BINARY, ordinal
 from bayesfac.core.method import REGISTRY
-from bayesfac.parts.margins import alike
+from bayesfac.parts.observed.margins import alike
 
 MMMF = REGISTRY["mmmf"]
 

@@ -9,7 +9,7 @@ import bayesfac as bf
 from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
-from bayesfac.parts.margins import Proximal
+from bayesfac.parts.observed.margins import Proximal
 
 PMMMF = REGISTRY["pmmmf"]
 

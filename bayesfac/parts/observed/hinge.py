@@ -23,7 +23,7 @@ from bayesfac.core.laws.beliefs import Belief
 from bayesfac.core.laws.distributions import InverseGaussian
 from bayesfac.core.laws.ordinal import Levels, centres, codes
 from bayesfac.core.math import row_sums
-from bayesfac.parts import margins
+from bayesfac.parts.observed import margins
 
 
 class Hinge(NamedTuple):

@@ -155,8 +155,9 @@ def record(
 
     def update(q: Any, data: Any, hyper: Any) -> Any:
         q = moved(q, *s.moments(q, data.cells), data, hyper)
-        for f, mine in zip(s.main, (data.cells.by_row, data.cells.by_col), strict=True):
-            q = step(q, f, mine, data, hyper)
+        user, item = s.main
+        q = step(q, user, data.cells.by_row, data, hyper)
+        q = step(q, item, data.cells.by_col, data, hyper)
         return settle(q, data, hyper)
 
     def start(p: Any, data: Any, hyper: Any) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from bayesfac.core.laws.ordinal import Between, Levels
 from bayesfac.core.math import total
-from bayesfac.parts import thresholds as cuts
+from bayesfac.parts.observed import thresholds as cuts
 
 
 class Ordinal(NamedTuple):
