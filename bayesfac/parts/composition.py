@@ -30,11 +30,13 @@ SHARE = 0.5  # the standard deviation of the first products, in units of what sc
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """The parts of a method. Of a tensor, `structure` makes the factors of these modes."""
+    """The parts of a method. Of a tensor, `structure` makes the factors of these modes. `order` has the
+    fields in the order of a sweep; if it is empty, links come first, and then the factors one by one."""
 
     Params: Any
     structure: Matrix | Callable[[tuple[str, ...]], Tensor]
     observed: Any
+    order: tuple[str, ...] = ()
 
     def at(self, h: Any) -> Matrix | Tensor:
         """The structure with these settings."""
@@ -53,6 +55,13 @@ class Composition:
     def typical(self) -> Matrix | Tensor:
         """The structure with all sites; the modes of a tensor stand for any."""
         return self.structure if isinstance(self.structure, Matrix) else self.structure(("a", "b"))
+
+    @property
+    def bounded(self) -> bool:
+        """Whether VB has a law: not where the expectation of the observations has no closed form, nor for
+        biases whose precision is learned, which `Matrix.settled` takes as given."""
+        known = not any(f.bias and f.precision.site for f in self.typical.every)
+        return known and hasattr(self.observed, "bound")
 
     # -- the joint ------------------------------------------------------------------------------------
     def objective(self, p: Any, data: Any, h: Any) -> jax.Array:
@@ -84,32 +93,42 @@ class Composition:
         return factors.conditional(site, s.every, p, data, h)
 
     def conditionals(self) -> dict[str, Any]:
-        """{field: f(params, data, hyper, *auxiliary[, key])} in the order of a sweep: links, then the factors
-        one by one with what stands above them, then precisions that are shared, and the law's own sites."""
+        """{field: f(params, data, hyper, *auxiliary[, key])} in the order of a sweep."""
         every = self.typical.every
-        links = [f.link for f in every if f.link] + [f.ridge for f in every if f.ridge]
+        links = [f"{name}.{f.axis}" for f in every if f.link for name in (f.link, f.ridge)]
+        links.sort(key=lambda site: field(site) in {f.ridge for f in every})
         own = [
             site
             for f in every
-            for site in (f.precision.site if alone(every, f) else "", f.mean, f.rows)
+            for site in (f.precision.site if alone(every, f) else "", f.mean, f.level, f.rows)
         ]
         shared = [f.precision.site for f in every if not alone(every, f)]
         sites = [*links, *own, *shared, *self.observed.conditionals]
-        keyed = {field(site) for site in sites if "." in site}
+        keyed = {field(site) for site in sites if "." in site}  # mappings
 
         def law(name: str) -> Any:
             if name not in keyed:
                 return partial(self.conditional, name)
             return lambda p, data, h, *m: self.conditional(f"{name}.{m[-1]}", p, data, h, *m[:-1])
 
-        return {name: law(name) for name in dict.fromkeys(field(site) for site in sites if site)}
+        usual = tuple(dict.fromkeys(field(site) for site in sites if site))
+        if self.order and {*self.order} != {*usual}:
+            raise ValueError(f"Expected the fields {usual} in some order, got {self.order}")
+        return {name: law(name) for name in self.order or usual}
 
     def held(self, h: Any) -> tuple[str, ...]:
         """What stands above the rows, and the law's own sites, if empirical Bayes set them."""
         if getattr(h, "scales", "joint") == "joint":
             return ()
-        above = (s for f in self.at(h).every for s in (f.mean, f.precision.site, f.link, f.ridge))
-        return *dict.fromkeys(site for site in above if site), *self.observed.held(h)
+        every = self.at(h).every
+        above = [site for f in every for site in (f.mean, f.level, f.precision.site) if site]
+        links = [
+            f"{name}.{group}{f.axis}"
+            for f in every if f.link
+            for name in (f.link, f.ridge)
+            for group in ("", "implicit_")
+        ]  # fmt: skip
+        return *dict.fromkeys([*above, *links]), *self.observed.held(h)
 
     def augment(self, p: Any, data: Any, h: Any) -> Any:
         """The law of the auxiliary variables of the observations."""
@@ -138,7 +157,7 @@ class Composition:
         def rest(t: jax.Array) -> jax.Array:
             return self.observed.grown(p, t, x, data, h)[1]
 
-        t, p = scales.swollen(key, s.every, s.main[0], p, data, h, len(data), rest)
+        t, p = scales.swollen(key, s.every, (s.main[0], *s.biases), p, data, h, rest)
         return self.observed.grown(p, t, x, data, h)[0]
 
     def moves(self) -> dict[str, Any]:
@@ -167,9 +186,12 @@ class Composition:
                 found[f.precision.site] = f.precision.value(jnp.eye(width) / usual**2)
             if f.mean:
                 found[f.mean] = jnp.zeros(width)
-            if f.link and f.axis in data.x:  # as if features explain half the variance of the rows
-                x = data.x[f.axis]
-                found |= {f.link: jnp.zeros((x.width, width)), f.ridge: jnp.asarray(float(x.width))}
+            found |= {f.level: jnp.zeros(())} if f.level else {}
+            for group in [x for x in data.x if x.endswith(f.axis)] if f.link else []:
+                # as if features explain half the variance of the rows; indicators have rows of length 1
+                x, size = data.x[group], 1 if group.startswith("implicit") else data.x[group].width
+                found[f"{f.link}.{group}"] = jnp.zeros((x.width, width))
+                found[f"{f.ridge}.{group}"] = jnp.asarray(float(size))
         return put(self.Params(*[None] * len(self.Params._fields)), found)
 
     # -- the variational law ------------------------------------------------------------------------------
@@ -208,9 +230,9 @@ class Composition:
         """Factors of a matrix rotate together, if their precisions turn with them or are round; components
         may be reordered in any structure, and may change their signs in two factors at a time."""
         main = self.seen(names).main
-        axes = {
-            s: k for f in main for s, k in ((f.rows, 1), (f.mean, 0), (f.link, 1)) if s in names
-        }
+        axes = {s: k for f in main for s, k in ((f.rows, 1), (f.mean, 0)) if s}
+        links = {f.link for f in main if f.link}
+        axes |= {name: 1 for name in names if field(name) in links}
         forms = tuple(f.precision.site for f in main if isinstance(f.precision, Wishart))
         diagonal = {f.precision.site: 0 for f in main if isinstance(f.precision, Gammas)}
         if len(main) == 2 and not diagonal and isinstance(self.structure, Matrix):
@@ -230,11 +252,13 @@ class Composition:
             found[field(f.rows)] = (axis,) if f.bias else (axis, "component")
             if f.mean:
                 found[field(f.mean)] = ("component",)
+            if f.level:
+                found[f.level] = ()
             if f.precision.site:
                 found[field(f.precision.site)] = f.precision.dims
             if f.link:
-                found[field(f.link)] = ("{key}_feature", "bias" if f.bias else "component")
-                found[field(f.ridge)] = ()
+                found[f.link] = ("{key}_feature", "bias" if f.bias else "component")
+                found[f.ridge] = ()
         return found
 
 
@@ -252,14 +276,17 @@ def composed(
     structure: Matrix | Callable[[tuple[str, ...]], Tensor],
     observed: Any,
     moves: dict[str, Any] | None = None,
+    order: tuple[str, ...] = (),
+    together: tuple[str, ...] = (),
     **own: Any,
 ) -> Method:
-    """The record of a method; `own` are its own fields, which replace those made of the parts."""
-    c = Composition(Params, structure, observed)
+    """The record of a method; `own` are its own fields, which replace those made of the parts. Gibbs draws
+    the fields `together` in a move of the method, and not by their conditionals."""
+    c = Composition(Params, structure, observed, order)
     made: dict[str, Any] = {
         "init": c.init, "predict": c.predict, "update": c.update, "held": c.held,
-        "conditionals": c.conditionals(),
-        "variational": c.variational() if hasattr(observed, "bound") else None,
+        "conditionals": {f: law for f, law in c.conditionals().items() if f not in together},
+        "variational": c.variational() if c.bounded else None,
         "moves": (moves or {}) | c.moves(),
         "augment": c.augment if hasattr(observed, "augment") else None,
         "gauge": c.gauge, "dims": c.dims(),

@@ -36,9 +36,14 @@ def estimated(
     found: dict[str, Any] = {}
     for f, side in zip(main, sides, strict=True):
         found |= {f.rows: side.mean, f.mean: side.mu, f.precision.site: side.precision}
-        if f.linked(p):
-            found |= {f.link: side.B, f.ridge: side.ridge}
+        if f.groups(p):
+            found |= dict(zip(links(f), (side.B, side.ridge), strict=True))
     return found, own
+
+
+def links(f: Factor) -> tuple[str, str]:
+    """The sites of B and ridge of the features of an axis."""
+    return (f"{f.link}.{f.axis}", f"{f.ridge}.{f.axis}") if f.link else ("", "")
 
 
 def starts(
@@ -48,7 +53,7 @@ def starts(
     axis m times a constant of every other axis. Their mean is in the first of them. mu and the precision fit
     these rows: with a wide prior the first sweeps would overfit, and would not recover."""
     sides = [
-        bayes.certain(*(get(p, s) for s in (f.rows, f.mean, f.precision.site, f.link, f.ridge)))
+        bayes.certain(*(get(p, site) for site in (f.rows, f.mean, f.precision.site, *links(f))))
         for f in main
     ]
     M, a = len(main), unit ** (1 / len(main))

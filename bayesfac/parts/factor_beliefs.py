@@ -49,11 +49,10 @@ def begin(every: Factors, p: Any, data: Any, h: Any) -> dict[str, Belief]:
         found[f.rows] = none if f.bias else beliefs.certain(rows)
         if f.mean:
             found[f.mean] = beliefs.certain(get(p, f.mean))
-        if f.linked(p):
-            found[f.link] = link.begin(get(p, f.link), f.P(p, h), data.x[f.axis])
     for site, own in ridges(every, p).items():
-        size = sum(get(p, f.link).size for f in own)
-        found[site] = link.begin_ridge(get(p, site), h, size)
+        for f, B in own:
+            found[B] = link.begin(get(p, B), f.P(p, h), data.x[B.partition(".")[2]])
+        found[site] = link.begin_ridge(get(p, site), h, sum(get(p, B).size for _, B in own))
     return found
 
 
@@ -62,9 +61,10 @@ def expected_P(f: Factor, q: Any, h: Any) -> jax.Array:
     return f.precision.believed(get(q, f.precision.site), h, f.width(h))[0]
 
 
-def explained(f: Factor, q: Any, data: Any) -> jax.Array:
-    """X E[B]; 0 without features."""
-    return data.x[f.axis].times(get(q, f.link)["mean"]) if f.linked(q) else jnp.zeros(())
+def explained(f: Factor, q: Any, data: Any, without: str = "") -> jax.Array:
+    """X E[B] of all groups but one; 0 without features."""
+    own = (k for k in f.groups(q) if k != without)
+    return sum((data.x[k].times(getattr(q, f.link)[k]["mean"]) for k in own), jnp.zeros(()))
 
 
 def prior(f: Factor, q: Any, data: Any, h: Any) -> tuple[jax.Array, jax.Array]:
@@ -82,10 +82,11 @@ def expected_squares(q: Any, data: Any, f: Factor, h: Any) -> tuple[jax.Array, i
     if mu is not None:
         S += h.beta0 * beliefs.square(mu["mean"]) + (N + h.beta0) * mu["cov"]
         N += 1
-    if not f.linked(q):
-        return S, N
-    B, ridge = get(q, f.link), beliefs.gamma(get(q, f.ridge)).mean
-    return S + link.spread(data.x[f.axis], B) + ridge * link.second(B), N + len(B["mean"])
+    for key in f.groups(q):
+        B, ridge = getattr(q, f.link)[key], beliefs.gamma(getattr(q, f.ridge)[key]).mean
+        S += link.spread(data.x[key], B) + ridge * link.second(B)
+        N += len(B["mean"])
+    return S, N
 
 
 def of_belief(every: Factors, f: Factor, q: Any, data: Any, h: Any) -> tuple[jax.Array, float]:
@@ -98,9 +99,10 @@ def settle(every: Factors, q: Any, data: Any, h: Any) -> Any:
     """The laws of links, means, precisions and ridges given those of the rows."""
     for f in every:
         P, rows = expected_P(f, q, h), rows_of(q, f, h)["mean"]
-        if f.linked(q):
-            away = rows - (get(q, f.mean)["mean"] if f.mean else 0)
-            q = put(q, {f.link: link.settled(data.x[f.axis], away, get(q, f.ridge), P)})
+        for key in f.groups(q):
+            away = rows - explained(f, q, data, key) - (get(q, f.mean)["mean"] if f.mean else 0)
+            new = link.settled(data.x[key], away, getattr(q, f.ridge)[key], P)
+            q = put(q, {f"{f.link}.{key}": new})
         if f.mean:
             weight = h.beta0 + len(rows)
             mean = (rows - explained(f, q, data)).sum(0) / weight
@@ -109,7 +111,7 @@ def settle(every: Factors, q: Any, data: Any, h: Any) -> Any:
         if f.precision.site:
             q = put(q, {f.precision.site: f.precision.belief(*of_belief(every, f, q, data, h))})
     for site, own in ridges(every, q).items():
-        pairs = [(get(q, f.link), expected_P(f, q, h)) for f in own]
+        pairs = [(get(q, B), expected_P(f, q, h)) for f, B in own]
         q = put(q, {site: link.settled_ridge(get(q, site), h, *pairs)})
     return q
 
@@ -122,7 +124,7 @@ def energy(every: Factors, q: Any, data: Any, h: Any) -> jax.Array:
         P, logdet = f.precision.believed(get(q, f.precision.site), h, len(S))
         total += 0.5 * (jnp.sum(P * S) - N * logdet)
     for site, own in ridges(every, q).items():
-        size = sum(get(q, f.link)["mean"].size for f in own)
+        size = sum(get(q, B)["mean"].size for _, B in own)
         total += link.expected_ridge_energy(get(q, site), h, size)
     return total
 
@@ -134,6 +136,6 @@ def laws(every: Factors, q: Any) -> dict[str, dist.Distribution]:
         found |= {site: beliefs.normal(get(q, site)) for site in (f.rows, f.mean) if site}
         if f.precision.site:
             found[f.precision.site] = f.precision.law_of(get(q, f.precision.site))
-        if f.linked(q):
-            found |= {f.link: link.law(get(q, f.link)), f.ridge: beliefs.gamma(get(q, f.ridge))}
+    for site, own in ridges(every, q).items():
+        found |= {B: link.law(get(q, B)) for _, B in own} | {site: beliefs.gamma(get(q, site))}
     return found

@@ -2,11 +2,14 @@
 
     mu ~ N(0, (beta0 P)^-1),   B ~ N(0, (ridge I x P)^-1),   ridge ~ Gamma(ridge_shape, ridge_rate)
 
-The features x_i shift the mean of a row, as in Macau (Simm, Arany, Zakeri et al., MLSP 2017). All factors
-that name the same precision P share it. What J knows of P is S and N of `precisions.py`, here
+The features x_i shift the mean of a row, as in Macau (Simm, Arany, Zakeri et al., MLSP 2017). They may come
+in several groups, each with its own B and ridge, whose keys end with the name of the axis. All factors that
+name the same precision P share it. What J knows of P is S and N of `precisions.py`, here
 
     S = sum_i r_i r_i' + beta0 mu mu' + ridge B'B,   r_i = u_i - mu - B'x_i
     N = rows + 1 for mu + features, the rows of B
+
+A `level` is a mean whose law does not depend on P: N(0, scale_level^2).
 
 summed over the factors that share P. Everything in this file holds for all laws of P.
 """
@@ -33,9 +36,10 @@ class Factor(NamedTuple):
     rows: str
     precision: Any  # Precision, or Given
     mean: str = ""
-    link: str = ""  # B
+    link: str = ""  # the field of Params that has B of each group, and that of the ridges
     ridge: str = ""
     bias: bool = False
+    level: str = ""
 
     def width(self, h: Any) -> int:
         """The length of a row."""
@@ -50,23 +54,30 @@ class Factor(NamedTuple):
         """The precision of a row."""
         return self.precision.of(get(p, self.precision.site), h, self.width(h))[0]
 
-    def linked(self, p: Any) -> bool:
-        """Whether features shift the rows."""
-        return get(p, self.link) is not None
+    def groups(self, p: Any) -> list[str]:
+        """The groups of features that shift the rows."""
+        table = getattr(p, self.link, None) if self.link else None
+        return [key for key in table or () if key.endswith(self.axis)]
 
-    def explained(self, p: Any, data: Any) -> jax.Array | None:
-        """X B; None without features."""
-        return data.x[self.axis].times(get(p, self.link)) if self.linked(p) else None
+    def explained(self, p: Any, data: Any, without: str = "") -> jax.Array | None:
+        """X B of all groups but one; None if there is none."""
+        keys = [k for k in self.groups(p) if k != without]
+        parts = [data.x[k].times(getattr(p, self.link)[k]) for k in keys]
+        return sum(parts) if parts else None
 
-    def unlinked(self, p: Any, data: Any) -> jax.Array:
-        """The rows less X B."""
-        rows, part = self.table(p), self.explained(p, data)
+    def unlinked(self, p: Any, data: Any, without: str = "") -> jax.Array:
+        """The rows less X B (but of one group)."""
+        rows, part = self.table(p), self.explained(p, data, without)
         return rows if part is None else rows - part
 
-    def alone(self, p: Any, data: Any) -> jax.Array:
-        """The rows less mean and X B."""
-        rows = self.unlinked(p, data)
-        return rows - get(p, self.mean) if self.mean else rows
+    def centre(self, p: Any) -> jax.Array | float:
+        """mu or the level; 0 without."""
+        own = [get(p, site) for site in (self.mean, self.level) if site]
+        return sum(own) if own else 0.0
+
+    def alone(self, p: Any, data: Any, without: str = "") -> jax.Array:
+        """The rows less mean and X B (but of one group)."""
+        return self.unlinked(p, data, without) - self.centre(p)
 
 
 Factors = Sequence[Factor]
@@ -75,11 +86,14 @@ Factors = Sequence[Factor]
 # -- S, N and the energy ---------------------------------------------------------------------------------
 def squares(p: Any, data: Any, f: Factor, h: Any) -> tuple[jax.Array, int]:
     """S and N of one factor."""
-    away, mu, B = f.alone(p, data), get(p, f.mean), get(p, f.link)
+    away, mu = f.alone(p, data), get(p, f.mean)
     S, N = away.T @ away, len(away)
     if mu is not None:
         S, N = S + h.beta0 * jnp.outer(mu, mu), N + 1
-    return (S, N) if B is None else (S + get(p, f.ridge) * B.T @ B, N + len(B))
+    for key in f.groups(p):
+        B, ridge = (getattr(p, name)[key] for name in (f.link, f.ridge))
+        S, N = S + ridge * B.T @ B, N + len(B)
+    return S, N
 
 
 def sharing(every: Factors, precision: Precision) -> list[Factor]:
@@ -109,10 +123,13 @@ def one_of_each(every: Factors) -> list[Factor]:
     return list({f.precision: f for f in reversed(every)}.values())[::-1]
 
 
-def ridges(every: Factors, p: Any) -> dict[str, list[Factor]]:
-    """{site of a ridge: the factors whose links it scales}."""
-    linked = [f for f in every if f.linked(p)]
-    return {site: [f for f in linked if f.ridge == site] for site in {f.ridge: 0 for f in linked}}
+def ridges(every: Factors, p: Any) -> dict[str, list[tuple[Factor, str]]]:
+    """{site of a ridge: the factors whose links it scales, with the sites of these links}."""
+    found: dict[str, list[tuple[Factor, str]]] = {}
+    for f in every:
+        for key in f.groups(p):
+            found.setdefault(f"{f.ridge}.{key}", []).append((f, f"{f.link}.{key}"))
+    return found
 
 
 def energy(every: Factors, p: Any, data: Any, h: Any) -> jax.Array:
@@ -123,14 +140,17 @@ def energy(every: Factors, p: Any, data: Any, h: Any) -> jax.Array:
         P, logdet = f.precision.of(get(p, f.precision.site), h, len(S))
         total += 0.5 * (jnp.sum(P * S) - N * logdet)
     for site, own in ridges(every, p).items():
-        size, ridge = sum(get(p, f.link).size for f in own), get(p, site)
+        size, ridge = sum(get(p, link).size for _, link in own), get(p, site)
         total += ridge_energy(ridge, h) - size / 2 * jnp.log(ridge)
+    for f in every:
+        total += 0.5 * (get(p, f.level) / h.scale_level) ** 2 if f.level else 0.0
     return total
 
 
 # -- conditionals of all but the rows ----------------------------------------------------------------------
 def conditional(site: str, every: Factors, p: Any, data: Any, h: Any) -> dist.Distribution:
     """The law of a precision, a mean, a link or a ridge, given all other sites."""
+    name, _, key = site.partition(".")
     for f in every:
         if site == f.precision.site:
             return f.precision.law(*of_precision(every, f, p, data, h))
@@ -138,14 +158,16 @@ def conditional(site: str, every: Factors, p: Any, data: Any, h: Any) -> dist.Di
             rows, P = f.unlinked(p, data), f.P(p, h)
             weight = h.beta0 + len(rows)
             return dist.MultivariateNormal(rows.sum(0) / weight, precision_matrix=weight * P)
-        if site == f.link:
-            rows = f.table(p) - (get(p, f.mean) if f.mean else 0)
-            return Links(data.x[f.axis], rows, get(p, f.ridge), f.P(p, h))
-        if site == f.ridge:
-            own = [(get(p, f.link), f.P(p, h)) for f in ridges(every, p)[site]]
-            square, size = sum(jnp.sum(B @ P * B) for B, P in own), sum(B.size for B, _ in own)
-            return dist.Gamma(h.ridge_shape + size / 2, h.ridge_rate + square / 2)
-    raise KeyError(site)
+        if site == f.level:
+            rows, P = f.unlinked(p, data), f.P(p, h)[0, 0]
+            precision = h.scale_level**-2.0 + len(rows) * P
+            return dist.Normal(P * rows.sum() / precision, precision**-0.5)
+        if name == f.link and key in f.groups(p):
+            ridge = getattr(p, f.ridge)[key]
+            return Links(data.x[key], f.alone(p, data, key), ridge, f.P(p, h))
+    own = [(get(p, link), f.P(p, h)) for f, link in ridges(every, p)[site]]
+    square, size = sum(jnp.sum(B @ P * B) for B, P in own), sum(B.size for B, _ in own)
+    return dist.Gamma(h.ridge_shape + size / 2, h.ridge_rate + square / 2)
 
 
 # -- the model, and rows without training data -------------------------------------------------------------
@@ -163,14 +185,15 @@ def sample(every: Factors, data: Any, lengths: dict[str, int], h: Any) -> dict[s
         if f.mean:
             law = dist.MultivariateNormal(centre, precision_matrix=h.beta0 * own)
             centre = numpyro.sample(f.mean, law)
-        if f.link and f.axis in data.x:
-            if f.ridge not in ridge:
-                law = dist.Gamma(h.ridge_shape, h.ridge_rate)
-                ridge[f.ridge] = numpyro.sample(f.ridge, law)
-            x, law = data.x[f.axis], normal_rows(jnp.zeros(K), ridge[f.ridge] * own)
-            with numpyro.plate(f"{f.link}_feature", x.width):
-                centre = centre + x.times(numpyro.sample(f.link, law))
-        with numpyro.plate(f"{f.rows}_{f.axis}", lengths[f.axis]):
+        if f.level:
+            centre = centre + numpyro.sample(f.level, dist.Normal(0, h.scale_level))
+        for key in [key for key in data.x if key.endswith(f.axis)] if f.link else []:
+            if (site := f"{f.ridge}.{key}") not in ridge:
+                ridge[site] = numpyro.sample(site, dist.Gamma(h.ridge_shape, h.ridge_rate))
+            x, law = data.x[key], normal_rows(jnp.zeros(K), ridge[site] * own)
+            with numpyro.plate(f"{key}_feature", x.width):
+                centre = centre + x.times(numpyro.sample(f"{f.link}.{key}", law))
+        with numpyro.plate(f.axis, lengths[f.axis]):
             one = dist.Normal(centre[..., 0], own[0, 0] ** -0.5)
             found[f.rows] = numpyro.sample(f.rows, one if f.bias else normal_rows(centre, own))
     return found
@@ -178,10 +201,10 @@ def sample(every: Factors, data: Any, lengths: dict[str, int], h: Any) -> dict[s
 
 def new_row(f: Factor, p: Any, query: Any, h: Any) -> tuple[jax.Array, jax.Array]:
     """Mean and covariance of a row without training data; if the query has features, a table of means."""
-    mu, x = get(p, f.mean), getattr(query, f.axis, None)
-    mean = jnp.zeros(f.width(h)) if mu is None else mu
-    if x is not None and f.linked(p):
-        mean = mean + x.times(get(p, f.link))
+    x = getattr(query, f.axis, None)
+    mean = jnp.zeros(f.width(h)) + f.centre(p)
+    if x is not None and f.axis in f.groups(p):
+        mean = mean + x.times(getattr(p, f.link)[f.axis])
     return mean, jnp.linalg.inv(f.P(p, h))
 
 

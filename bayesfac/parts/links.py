@@ -15,27 +15,30 @@ import numpyro.distributions as dist
 
 from bayesfac.core.laws.links import energy_of_link, ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
-from bayesfac.parts.factors import Factor
+from bayesfac.parts.factors import Factor, ridges
 from bayesfac.parts.sites import get
 
 
 def energy(linked: Sequence[Factor], p: Any, h: Any) -> jax.Array | float:
     """Minus the log density of all B and ridge: 1/2 ridge tr P B'B - F/2 log|P| - (FK/2 + a - 1) log ridge
     + b ridge; 0 without features."""
-    own = [f for f in linked if f.linked(p)]
-    total = sum(energy_of_link(get(p, f.link), get(p, f.ridge), f.P(p, h)) for f in own)
-    return total + sum(ridge_energy(get(p, site), h) for site in {f.ridge for f in own})
+    total: jax.Array | float = 0.0
+    for site, own in ridges(linked, p).items():
+        ridge = get(p, site)
+        total += ridge_energy(ridge, h)
+        total += sum(energy_of_link(get(p, link), ridge, f.P(p, h)) for f, link in own)
+    return total
 
 
 def sampled(linked: Sequence[Factor], data: Any, P: Sequence[jax.Array], h: Any) -> list[Any]:
     """X B of each factor of an axis, after B and the axis's one ridge are sampled; zeros without features."""
-    axis, site = linked[0].axis, linked[0].ridge
+    axis, site = linked[0].axis, f"{linked[0].ridge}.{linked[0].axis}"
     if axis not in data.x:
         return [0.0] * len(linked)
     x, found = data.x[axis], []
     ridge = numpyro.sample(site, dist.Gamma(h.ridge_shape, h.ridge_rate))
     for f, own in zip(linked, P, strict=True):
         with numpyro.plate(f"{axis}_feature", x.width):
-            B = numpyro.sample(f.link, normal_rows(jnp.zeros(len(own)), ridge * own))
+            B = numpyro.sample(f"{f.link}.{axis}", normal_rows(jnp.zeros(len(own)), ridge * own))
         found.append(x.times(B))
     return found

@@ -84,8 +84,8 @@ class Matrix(NamedTuple):
             one, two = (centre, v) if f.axis == "user" else (u, centre)
             target = target - inner(one, two, cells)
         mine, faced = ordered(cells, f)[0], v if f.axis == "user" else u
-        P, mu = f.P(p, h), get(p, f.mean)
-        shift = jnp.zeros(len(P), P.dtype) if mu is None else P @ mu
+        P = f.P(p, h)
+        shift = P @ get(p, f.mean) if f.mean else jnp.zeros(len(P), P.dtype)
         own = P + zeros * faced.T @ faced if zeros else P
         return GaussianRows(mine, target, faced, weight, own, shift, centre)
 
@@ -95,15 +95,15 @@ class Matrix(NamedTuple):
         u, v = (get(p, g.rows) for g in self.main)
         rest = target - self.offsets(p, cells, f) - inner(u, v, cells)
         ones = jnp.ones((len(v if f.axis == "user" else u), 1), u.dtype)
-        P, centre = f.P(p, h)[0, 0], f.explained(p, data)
+        P, part = f.P(p, h)[0, 0], f.explained(p, data)
+        centre = f.centre(p) if part is None else f.centre(p) + part[:, 0]
         if jnp.ndim(weight):
             precision = P + sparse.spread(mine, weight, ones)[:, 0]
             mean = sparse.spread(mine, weight * rest, ones)[:, 0] / precision
         else:
             precision = P + jnp.diff(mine.ptr) * weight
             mean = sparse.spread(mine, rest, ones)[:, 0] * weight / precision
-        if centre is not None:
-            mean += centre[:, 0] * P / precision
+        mean += centre * P / precision
         return dist.Normal(mean, precision**-0.5).to_event(1)
 
     def predicted(self, p: Any, query: Query | Grid, h: Any) -> tuple[jax.Array, jax.Array]:
@@ -121,9 +121,29 @@ class Matrix(NamedTuple):
         return mean, variance
 
     def drawn(self, p: Any, query: Query | Grid, h: Any) -> tuple[jax.Array, Any]:
-        """The scores, and draws of them at standard normal points (`core.math.products`)."""
-        u, v = (get(p, f.rows) for f in self.main)
-        return products(u, v, query, *(new_row(f, p, query, h) for f in self.main))
+        """The scores, and draws of them at standard normal points (`core.math.products`).
+
+        With biases, of the rows (b_i, 1, u_i) and (1, c_j, v_j), whose products are the scores.
+        """
+        tables = [get(p, f.rows) for f in self.main]
+        new = [new_row(f, p, query, h) for f in self.main]
+        if self.biases:
+            for m, f in enumerate(self.biases):
+                b, (mean, cov) = get(p, f.rows), new_row(f, p, query, h)
+                one = jnp.ones_like(b)
+                pair = [b, one] if m == 0 else [one, b]
+                tables[m] = jnp.concatenate([jnp.stack(pair, -1), tables[m]], 1)
+                # the 1 gets a very small variance, so that the covariance has a Cholesky factor
+                wide = [cov[0, 0], jnp.finfo(b.dtype).eps ** 2]
+                means = [mean[..., 0], jnp.ones_like(mean[..., 0])]
+                about = jnp.stack(means if m == 0 else means[::-1], -1)
+                both = jnp.broadcast_to(about, (*new[m][0].shape[:-1], 2)), new[m][0]
+                diagonal = jnp.diag(
+                    jnp.stack([jnp.asarray(w, b.dtype) for w in wide][:: 1 - 2 * m])
+                )
+                cov = jax.scipy.linalg.block_diag(diagonal, new[m][1])
+                new[m] = jnp.concatenate(both, -1), cov
+        return products(tables[0], tables[1], query, *new)
 
     # -- variational laws of rows ---------------------------------------------------------------------
     def moments(self, q: Any, cells: Cells) -> tuple[jax.Array, jax.Array]:
@@ -138,7 +158,8 @@ class Matrix(NamedTuple):
     def settled(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any:
         """The laws of all rows, biases first."""
         at = {f.rows: get(q, f.rows)["mean"] for f in self.every}
-        at |= {f.link: get(q, f.link)["mean"] for f in self.biases if f.linked(q)}
+        links = [f"{f.link}.{key}" for f in self.biases for key in f.groups(q)]
+        at |= {site: get(q, site)["mean"] for site in links}
         for f in self.biases:
             own = self.bias(put(q, at), data, f, h, target, weight)
             at[f.rows] = own.mean

@@ -102,7 +102,8 @@ class Wishart(NamedTuple):
 
 
 class Gammas(NamedTuple):
-    """P = diag(tau), tau_k ~ Gamma(shape, rate); `shape` and `rate` are names of settings."""
+    """P = diag(tau), tau_k ~ Gamma(shape, rate); `shape` and `rate` are names of settings. Without `dims`,
+    tau is one number, the precision of biases."""
 
     site: str
     shape: str = "tau_shape"
@@ -113,26 +114,29 @@ class Gammas(NamedTuple):
         return 2 * getattr(h, self.rate) * jnp.eye(K), 2 * (getattr(h, self.shape) - 1)
 
     def of(self, value: jax.Array, h: Any, K: int) -> tuple[jax.Array, jax.Array]:
-        return jnp.diag(value), jnp.sum(jnp.log(value))
+        return jnp.diag(jnp.atleast_1d(value)), jnp.sum(jnp.log(value))
 
     def law(self, S: jax.Array, N: float) -> dist.Distribution:
-        return dist.Gamma(N / 2 + 1, jnp.diag(S) / 2)
+        return dist.Gamma(N / 2 + 1, self.value(S) / 2)
 
     def belief(self, S: jax.Array, N: float) -> Belief:
-        return {"shape": jnp.full(len(S), N / 2 + 1, S.dtype), "rate": jnp.diag(S) / 2}
+        rate = self.value(S) / 2
+        return {"shape": jnp.full(rate.shape, N / 2 + 1, S.dtype), "rate": rate}
 
     def believed(self, belief: Belief, h: Any, K: int) -> tuple[jax.Array, jax.Array]:
-        return jnp.diag(beliefs.gamma(belief).mean), jnp.sum(beliefs.expected_log(belief))
+        mean = jnp.atleast_1d(beliefs.gamma(belief).mean)
+        return jnp.diag(mean), jnp.sum(beliefs.expected_log(belief))
 
     def law_of(self, belief: Belief) -> dist.Distribution:
         return beliefs.gamma(belief)
 
     def value(self, P: jax.Array) -> jax.Array:
-        return jnp.diag(P)
+        return jnp.diag(P) if self.dims else P[0, 0]
 
     def tilt(self, h: Any, K: int) -> float:
         return 2.0 * getattr(h, self.shape)
 
     def sampled(self, h: Any, K: int) -> jax.Array:
-        law = dist.Gamma(getattr(h, self.shape), getattr(h, self.rate)).expand([K]).to_event(1)
-        return jnp.diag(numpyro.sample(self.site, law))
+        law = dist.Gamma(getattr(h, self.shape), getattr(h, self.rate))
+        law = law.expand([K]).to_event(1) if self.dims else law
+        return jnp.diag(jnp.atleast_1d(numpyro.sample(self.site, law)))

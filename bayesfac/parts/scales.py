@@ -40,18 +40,22 @@ def moves(every: Factors, f: Factor) -> bool:
 
 def along(every: Factors, f: Factor, p: Any, data: Any, h: Any, Q: jax.Array) -> Along:
     """The coefficients for the frame Q."""
-    P, none = f.P(p, h), jnp.zeros(len(Q))
+    P, none, free = f.P(p, h), jnp.zeros(len(Q)), 0.0
     S, N = squares(p, data, f, h)
+    if f.level:  # its prior does not move with P
+        none, free = none + 0.5 * (get(p, f.level) / h.scale_level) ** 2, 1.0
     if not moves(every, f):
-        return Along(none, jnp.diag(Q.T @ P @ S @ Q) / 2, -float(N), 0.0)
+        return Along(0 * none, none + jnp.diag(Q.T @ P @ S @ Q) / 2, -float(N) - free, 0.0)
     S0, N0 = f.precision.prior(h, len(Q))
-    return Along(jnp.diag(Q.T @ S0 @ P @ Q) / 2, none, f.precision.tilt(h, len(Q)), N + N0)
+    a, c = jnp.diag(Q.T @ S0 @ P @ Q) / 2, f.precision.tilt(h, len(Q))
+    return Along(a, none, c - free, N + N0)
 
 
 def carried(p: Any, f: Factor, A: jax.Array) -> Any:
-    """u -> u A, with mean and links."""
-    sites = [site for site in (f.rows, f.mean, f.link) if get(p, site) is not None]
-    return put(p, {site: get(p, site) @ A for site in sites})
+    """u -> u A, with mean, level and links."""
+    sites = [f.rows, f.mean, f.level, *(f"{f.link}.{key}" for key in f.groups(p))]
+    times = (lambda x: x * A[0, 0]) if f.bias else (lambda x: x @ A)
+    return put(p, {site: times(get(p, site)) for site in sites if site})
 
 
 def matched(every: Factors, p: Any, f: Factor, inverse: jax.Array, h: Any) -> Any:
@@ -137,23 +141,27 @@ def rescale(every: Factors, main: Factors, key: jax.Array, p: Any, data: Any, h:
 
 
 def swollen(
-    key: jax.Array, every: Factors, f: Factor, p: Any, data: Any, h: Any, size: int, rest: Any
+    key: jax.Array, every: Factors, own: Factors, p: Any, data: Any, h: Any, rest: Any
 ) -> tuple[jax.Array, Any]:
-    """Metropolis steps along u -> c u with mean, links and precision; return t = log c and p.
+    """Metropolis steps along u -> c u of these factors, with all that is above them; return t = log c and p.
 
     The caller multiplies its thresholds by c too, because with blocks alone thresholds and factors mix
-    slowly. `rest(t)` is the log density, with Jacobians, of all sites but those of the factor; `size` is the
-    number of cells.
+    slowly. `rest(t)` is the log density, with Jacobians, of all sites but those of the factors.
     """
-    eye = jnp.eye(f.width(h))
-    a, b, c, _ = along(every, f, p, data, h, eye)
+    eyes = [jnp.eye(f.width(h)) for f in own]
+    slopes = [along(every, f, p, data, h, eye) for f, eye in zip(own, eyes, strict=True)]
 
     def density(t: jax.Array) -> jax.Array:
         t = t[0, 0]
-        own = jnp.sum(a * jnp.exp(-2 * t) + b * jnp.exp(2 * t)) + len(eye) * c * t
-        return (rest(t) - own)[None]
+        cost = sum(
+            jnp.sum(a * jnp.exp(-2 * t) + b * jnp.exp(2 * t)) + len(a) * c * t
+            for a, b, c, _ in slopes
+        )
+        return (rest(t) - cost)[None]
 
     width, walk = jax.random.split(key)
-    step = 2 / size**0.5 * jnp.exp(jax.random.normal(width, ()))
+    step = 2 / len(data) ** 0.5 * jnp.exp(jax.random.normal(width, ()))
     t = metropolis(walk, jnp.zeros((1, 1)), step, density, times=2)[0, 0]
-    return t, stretched(every, p, f, jnp.exp(t) * eye, jnp.exp(-t) * eye, h)
+    for f, eye in zip(own, eyes, strict=True):
+        p = stretched(every, p, f, jnp.exp(t) * eye, jnp.exp(-t) * eye, h)
+    return t, p

@@ -32,6 +32,19 @@ def test_every_step_of_a_sweep_leaves_the_joint_alone(name):
     assert check_moves(case(name), jax.random.key(0)) is None
 
 
+def test_moves_of_shared_thresholds_leave_the_joint_alone():
+    """In the examples every user has thresholds."""
+    method = REGISTRY["ordinal_mf"]
+
+    def example(key):
+        data, hyper = method.example(key)
+        return data, hyper._replace(thresholds="shared")
+
+    moves = {name: method.moves[name] for name in ("thresholds", "swell")}
+    alone = replace(method, example=example, conditionals={}, augment=None, moves=moves)
+    assert check_moves(alone, jax.random.key(0)) is None
+
+
 def test_rescaling_an_odd_number_of_kinds_leaves_the_joint_alone():
     """With users, items and tags, twice as many kinds grow as shrink; the example of cmf has two of each."""
     cmf = REGISTRY["cmf"]

@@ -39,7 +39,7 @@ sweep also makes the moves of `_shared/machine_moves.py`: it draws features and 
 moves along directions that do not change the scores.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,15 +47,14 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.empirical_bayes import normal
-from bayesfac.core.laws.normal_wishart import settled
-from bayesfac.core.math import bilinear
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
+from bayesfac.parts.composition import composed
 from bayesfac.parts.estimate import noise_choices
+from bayesfac.parts.observed.normal import Normal
 
 
 class Params(NamedTuple):
@@ -92,12 +91,26 @@ class Hyper(NamedTuple):
     ridge_rate: float = 0.1
 
 
+def objective(p: Params, data: Ratings, h: Hyper) -> jax.Array:
+    rest = data.y - h.offset - machine.scores(p, data.cells)
+    rate = h.alpha_rate + 0.5 * jnp.sum(rest**2)
+    J = rate * p.alpha - (h.alpha_shape - 1 + 0.5 * len(data)) * jnp.log(p.alpha)
+    return J + machine.energy(p, data, h)
+
+
+def model(data: Ratings, h: Hyper) -> None:
+    score = machine.sample(data, h)
+    alpha = numpyro.sample("alpha", dist.Gamma(h.alpha_shape, h.alpha_rate))
+    with numpyro.plate("cell", score.shape[0]):
+        numpyro.sample("rating", dist.Normal(h.offset + score, alpha**-0.5), obs=data.y)
+
+
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
     checks.count(hyper, "n_components", min(data.shape), "the smaller of users and items")
     spread, tau_rate = data.spread, data.spread / 4 / hyper.n_components**0.5
-    hyper = checks.filled(hyper, alpha_rate=spread**2, tau_rate=tau_rate, bias_rate=spread**2 / 10)
-    hyper = checks.filled(hyper, scale_level=spread, offset=data.mean)
-    checks.positive(hyper, "alpha_shape", "alpha_rate", "tau_shape", "tau_rate", "bias_rate")
+    hyper = checks.filled(Normal().prepare(data, hyper), tau_rate=tau_rate)
+    hyper = checks.filled(hyper, bias_rate=spread**2 / 10, scale_level=spread)
+    checks.positive(hyper, "tau_shape", "tau_rate", "bias_rate")
     checks.positive(hyper, "beta0", "scale_level", "ridge_shape", "ridge_rate")
     checks.one_of(hyper, "scales", ("estimated", "joint"))
     return hyper
@@ -114,9 +127,7 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     p = init(key, data, hyper)
     if hyper.scales == "joint":
         return p
-    y = data.y - hyper.offset
-
-    observe = normal(y, hyper.alpha_shape, hyper.alpha_rate)
+    observe = normal(data.y - hyper.offset, hyper.alpha_shape, hyper.alpha_rate)
     first = p.alpha, jnp.zeros_like(p.alpha)
     p, (alpha, variance) = machine_scales.estimated(p, data, hyper, first, observe)
     # a point predicts with the noise alone, so the noise must include the variance of the scores; all
@@ -126,71 +137,22 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return p._replace(tau=tau, tau_bias=tau_bias, alpha=share * alpha)
 
 
-def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else (*machine.HELD, "alpha")
-
-
-def squares(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    """The sum of squares of the ratings about the scores."""
-    return jnp.sum((data.y - hyper.offset - machine.scores(p, data.cells)) ** 2)
-
-
-def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    rate = hyper.alpha_rate + 0.5 * squares(p, data, hyper)
-    fit = rate * p.alpha - (hyper.alpha_shape - 1 + 0.5 * len(data)) * jnp.log(p.alpha)
-    return fit + machine.energy(p, data, hyper)
-
-
-def observed(p: Params, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
-    """Each cell observes its score as y - m with precision alpha."""
-    return data.y - hyper.offset, p.alpha
-
-
-def conditional_alpha(p: Params, data: Ratings, hyper: Hyper) -> dist.Gamma:
-    shape = hyper.alpha_shape + 0.5 * len(data)
-    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * squares(p, data, hyper))
-
-
-CONDITIONALS = machine.blocks(observed) | {"alpha": conditional_alpha}
-
-
-def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Set each block to the mode of its conditional, including the features given the rows."""
-    p = settled(p, CONDITIONALS | machine.LINKS, held(hyper), data, hyper)
-    return p if held(hyper) else machine_moves.stretched(p, machine_moves.lowest_scale(p, hyper))
-
-
-def model(data: Ratings, hyper: Hyper) -> None:
-    score = machine.sample(data, hyper)
-    alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
-    with numpyro.plate("cell", data.cells.row.shape[0]):
-        numpyro.sample("rating", dist.Normal(hyper.offset + score, alpha**-0.5), obs=data.y)
-
-
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The rating; a user or item without training data is drawn from its prior, given its features."""
-    mean, variance = bilinear(*machine.extended(p, query))
-    return dist.Normal(hyper.offset + mean, jnp.sqrt(1 / p.alpha + variance))
-
-
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     data = few_ratings(key)
-    settings: dict[str, Any] = {
-        "alpha_shape": 2.0,
-        "alpha_rate": 1.0,
-        "tau_shape": 2.0,
-        "tau_rate": 1.2,
-    }
-    settings |= {"bias_rate": 0.8, "beta0": 2.0, "scale_level": 0.7, "scales": "joint"}
-    return data, prepare(data, Hyper(2, **settings))
+    hyper = Hyper(
+        2, alpha_shape=2.0, alpha_rate=1.0, tau_shape=2.0, tau_rate=1.2, bias_rate=0.8, beta0=2.0,
+        scale_level=0.7, scales="joint",
+    )  # fmt: skip
+    return data, prepare(data, hyper)
 
 
-# fmt: off
-METHOD = register(Method(
-    name="fm", cite="freudenthaler2011bayesian", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held, choices=noise_choices, ready=machine.ready,
-    conditionals=CONDITIONALS, moves=machine_moves.moves(observed), noncentred=("U", "V"),
-    gauge=machine.gauge, dims=machine.DIMS | {"alpha": ()},
-))
-# fmt: on
+METHOD = register(
+    composed(
+        "fm", cite="freudenthaler2011bayesian", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
+        structure=machine.FACTORS, observed=Normal(), together=("B", "C"),
+        order=(*machine.ORDER, "level", "tau_bias", "ridge", "ridge_bias", "alpha", "B", "C"),
+        objective=objective, model=model, example=example, prepare=prepare, init=init, start=start,
+        choices=noise_choices, ready=machine.ready, moves=machine_moves.moves(Normal().target),
+        noncentred=("U", "V"),
+    )
+)  # fmt: skip

@@ -25,18 +25,21 @@ latent normals integrated out.
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws import ordinal
-from bayesfac.core.laws.ordinal import Between, Levels
-from bayesfac.core.math import metropolis, products
-from bayesfac.core.method import Method, register
+from bayesfac.core.laws.ordinal import levelled
+from bayesfac.core.method import register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
+from bayesfac.parts.composition import composed
+from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.observed import thresholds as cuts
+from bayesfac.parts.observed.ordinal import Ordinal
+from bayesfac.parts.priors import group_of_biases
+
+ORDINAL = Ordinal("ordinal_fm")
+FACTORS = Matrix(machine.FACTORS.main, (group_of_biases("user"), group_of_biases("item")))
 
 
 class Params(NamedTuple):
@@ -74,7 +77,7 @@ class Hyper(NamedTuple):
 
 
 def prepare(data: Ratings, hyper: Hyper) -> Hyper:
-    hyper = ordinal.levelled(data, hyper, "ordinal_fm")
+    hyper = levelled(data, hyper, "ordinal_fm")
     if hyper.tau_rate is None:
         hyper = hyper._replace(tau_rate=0.25 / hyper.n_components**0.5)
     cuts.checked(hyper)
@@ -102,73 +105,17 @@ def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     return p._replace(**own)
 
 
-def held(hyper: Hyper) -> tuple[str, ...]:
-    """Also hold `centre`: the Jacobian would pull every user's gaps, and with them `centre`, towards zero."""
-    if hyper.scales == "joint":
-        return ()
-    return machine.HELD if hyper.thresholds == "shared" else (*machine.HELD, "centre")
-
-
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
     fit = cuts.objective(p, machine.scores(p, data.cells), data, hyper)
     return fit + machine.energy(p, data, hyper)
-
-
-# -- blocks given the latent z_ij ~ N(s_ij, 1), which lies between its thresholds -------------------
-def augment(p: Params, data: Ratings, hyper: Hyper) -> Between:
-    return cuts.augmented(p, machine.scores(p, data.cells), data, hyper, "ordinal_fm")
-
-
-def observed(p: Params, data: Ratings, hyper: Hyper, z: jax.Array) -> tuple[jax.Array, float]:
-    """Each cell observes its score as z with precision 1."""
-    return z, 1.0
-
-
-def latent(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    return augment(p, data, hyper).sample(key)
-
-
-def thresholds(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Metropolis steps of the thresholds given the scores."""
-    return cuts.moved(key, p, machine.scores(p, data.cells), data, hyper)
-
-
-def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
-    """Metropolis steps of the common scale of all scores and thresholds."""
-    x = machine.scores(p, data.cells)
-
-    def grown(t: jax.Array) -> tuple[Params, jax.Array]:
-        q, change = machine_moves.swollen_scores(p, t, hyper)
-        q, jacobian = cuts.scaled(q, t)
-        return q, change + jacobian
-
-    def density(t: jax.Array) -> jax.Array:
-        q, change = grown(t[0, 0])
-        fit = jnp.sum(cuts.log_likelihood(q, jnp.exp(t[0, 0]) * x, data, hyper))
-        return (change + fit - cuts.energy(q, hyper))[None]
-
-    width, walk = jax.random.split(key)
-    step = 2 / len(x) ** 0.5 * jnp.exp(jax.random.normal(width, (), x.dtype))
-    t = metropolis(walk, jnp.zeros((1, 1), x.dtype), step, density, times=2)[0, 0]
-    return grown(t)[0]
-
-
-CONDITIONALS = machine.blocks(observed)
-MOVES: dict[str, Any] = machine_moves.moves(observed, latent)
-MOVES |= {"thresholds": thresholds, "swell": swell}
 
 
 def model(data: Ratings, hyper: Hyper) -> None:
     cuts.sample(machine.sample(data, hyper, level=False), data, hyper)
 
 
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
-    """The levels, chosen as the median. Parameters of new users and items are drawn from their priors."""
-
-    def x(cells: Query | Grid) -> tuple:
-        return products(*machine.extended(p, cells))
-
-    return cuts.predicted(p, query, hyper, x, hyper.n_components + 2)
+def latent(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
+    return METHOD.augment(p, data, hyper).sample(key)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -178,13 +125,14 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     return data, prepare(data, Hyper(2, thresholds="user", **settings, scales="joint"))
 
 
-# fmt: off
-METHOD = register(Method(
-    name="ordinal_fm", cite="rendle2010factorization", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, start=start, held=held, ready=machine.ready,
-    conditionals=CONDITIONALS, augment=augment, moves=MOVES, noncentred=("U", "V"),
-    row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
-    gauge=machine.gauge, dims=machine.DIMS | cuts.DIMS,
-))
-# fmt: on
+METHOD = register(
+    composed(
+        "ordinal_fm", cite="rendle2010factorization", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
+        structure=FACTORS, observed=ORDINAL, together=("B", "C"),
+        order=(*machine.ORDER, "tau_bias", "ridge", "ridge_bias", "B", "C"),
+        objective=objective, model=model, example=example, prepare=prepare, init=init, start=start,
+        update=None, ready=machine.ready, moves=machine_moves.moves(ORDINAL.target, latent),
+        noncentred=("U", "V"),
+        row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
+    )
+)  # fmt: skip

@@ -180,6 +180,7 @@ METHOD = register(
     composed(
         "pmf", cite="salakhutdinov2007pmf", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
         structure=Matrix(ROWS, BIASES), observed=GivenNoise(),
+        order=("U", "V", "bias_user", "bias_item", "B", "C", "ridge"),
         objective=objective, model=model, example=example, prepare=prepare, start=start,
         choices=choices, remarks=remarks, divisible=True,
     )

@@ -114,7 +114,8 @@ class Hinge(NamedTuple):
         def known(x: jax.Array, theta: jax.Array) -> Levels:
             return self.likelihood(x, theta, h).levels()
 
-        at, K = lambda cells: s.drawn(p, cells, h), h.n_components
+        at = lambda cells: s.drawn(p, cells, h)  # noqa: E731
+        K = h.n_components + len(s.biases)
         return margins.predicted(known, at, K, p.theta, query, *self.prior(h))
 
     # -- the variational law: g at 1 / sqrt(E z^2), thresholds independent normals ---------------------

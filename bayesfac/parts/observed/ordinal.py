@@ -61,4 +61,5 @@ class Ordinal(NamedTuple):
 
     def predict(self, p: Any, query: Any, h: Any, s: Any) -> Levels:
         """The levels, chosen as the median."""
-        return cuts.predicted(p, query, h, lambda cells: s.drawn(p, cells, h), h.n_components)
+        K = h.n_components + len(s.biases)
+        return cuts.predicted(p, query, h, lambda cells: s.drawn(p, cells, h), K)

@@ -29,38 +29,29 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import svds
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Grid, Query
+from bayesfac.core.data.cells import Cells
 from bayesfac.core.data.features import SparseDesign
-from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.links import Links, energy_of_link, ridge_energy
+from bayesfac.core.laws.links import energy_of_link, ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.math import inner, normals, pick
-from bayesfac.core.method import Permutation
+from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.priors import group, group_of_biases
 
 ROWS = {"user": "U", "item": "V"}
 BIAS = {"user": "bias_user", "item": "bias_item"}
 OTHER = {"user": "item", "item": "user"}
-GROUPS = ("user", "item", "implicit_user", "implicit_item")  # groups of features
 
 LEADING = 32  # eigenvectors of a pattern of ratings that precondition conjugate gradients
 
 Observed = Callable[..., tuple[jax.Array, Any]]
 
-DIMS = {
-    "U": ("user", "component"),
-    "V": ("item", "component"),
-    "bias_user": ("user",),
-    "bias_item": ("item",),
-    "level": (),
-    "mu": ("component",),
-    "tau": ("component",),
-    "tau_bias": (),
-    "B": ("{key}_feature", "component"),
-    "C": ("{key}_feature", "bias"),
-    "ridge": (),
-    "ridge_bias": (),
-}
+FACTORS = Matrix(
+    (group("user", "U"), group("item", "V")),
+    (group_of_biases("user", "level"), group_of_biases("item")),
+)
+
+
+ORDER = ("U", "bias_user", "V", "bias_item", "mu", "tau")  # then the level of `fm`, and the others
 
 
 def implicit(data: Any) -> dict[str, SparseDesign]:
@@ -114,11 +105,6 @@ def start(key: jax.Array, data: Any, K: int, spread: float, level: Any = 0.0) ->
 
 
 RIDGES = ("ridge", "ridge_bias")
-HELD = (  # fixed by a point fit whose priors are estimated
-    "level",
-    *(f"{site}.{side}" for site in ("mu", "tau", "tau_bias") for side in ROWS),
-    *(f"{site}.{key}" for site in ("B", "C", *RIDGES) for key in GROUPS),
-)
 
 
 # -- what features say ---------------------------------------------------------------------------------
@@ -179,123 +165,12 @@ def energy(p: Any, data: Any, h: Any) -> jax.Array:
     return total
 
 
-# -- conditionals --------------------------------------------------------------------------------------
-def blocks(observed: Observed) -> dict[str, Any]:
-    """{site: conditional} in sweep order. `observed(p, data, hyper, *auxiliary)` gives the target of each
-    cell and its weight (or one weight for all). The target is a Gaussian observation of b_i + c_j +
-    u_i.v_j."""
-
-    def rows(side: str) -> Any:
-        def law(p: Any, data: Any, h: Any, *auxiliary: Any) -> GaussianRows:
-            target, weight = observed(p, data, h, *auxiliary)
-            other, tau = getattr(p, ROWS[OTHER[side]]), p.tau[side]
-            target = target - biases(p, data.cells)
-            centre = explained(p, data, side, "B") if groups(p, side) else None
-            if centre is not None:
-                pair = (centre, other) if side == "user" else (other, centre)
-                target = target - inner(*pair, data.cells)
-            mine, shift = rows_of(data, side), tau * p.mu[side]
-            return GaussianRows(mine, target, other, weight, jnp.diag(tau), shift, centre)
-
-        return law
-
-    def bias(side: str) -> Any:
-        def law(p: Any, data: Any, h: Any, *auxiliary: Any) -> dist.Distribution:
-            target, weight = observed(p, data, h, *auxiliary)
-            rest = target - scores(
-                p._replace(**{BIAS[side]: 0 * getattr(p, BIAS[side])}), data.cells
-            )
-            return normal_of(p, data, side, rest, jnp.broadcast_to(weight, rest.shape))
-
-        return law
-
-    sides: dict[str, Any] = {}
-    for side in ROWS:
-        sides |= {ROWS[side]: rows(side), BIAS[side]: bias(side)}
-    return sides | PRIORS
-
-
 def rows_of(data: Any, side: str) -> Any:
+    """The cells sorted by the rows of a side."""
     return data.cells.by_row if side == "user" else data.cells.by_col
 
 
-def normal_of(
-    p: Any, data: Any, side: str, rest: jax.Array, weight: jax.Array
-) -> dist.Distribution:
-    """The normal law of the biases of a side, given the part of the targets that is left for them."""
-    mine, tau, n = rows_of(data, side), p.tau_bias[side], len(getattr(p, ROWS[OTHER[side]]))
-    ones = jnp.ones((n, 1), rest.dtype)
-    precision = tau + sparse.spread(mine, weight, ones)[:, 0]
-    own = tau * (level_of(p, side) + explained(p, data, side, "C"))
-    mean = (own + sparse.spread(mine, weight * rest, ones)[:, 0]) / precision
-    return dist.Normal(mean, precision**-0.5).to_event(1)
-
-
-def conditional_mu(p: Any, data: Any, h: Any, *more: Any) -> dist.Distribution:
-    side = more[-1]
-    rows = lone_rows(p, data, side) + p.mu[side]
-    weight = h.beta0 + len(rows)
-    return dist.Normal(rows.sum(0) / weight, (weight * p.tau[side]) ** -0.5).to_event(1)
-
-
-def conditional_tau(p: Any, data: Any, h: Any, *more: Any) -> dist.Gamma:
-    """Each row, the mean and each feature add half a degree of freedom."""
-    side = more[-1]
-    rows = lone_rows(p, data, side)
-    square, count = jnp.sum(rows**2, 0) + h.beta0 * p.mu[side] ** 2, len(rows) + 1
-    for key in groups(p, side):
-        square += p.ridge[key] * jnp.sum(p.B[key] ** 2, 0)
-        count += len(p.B[key])
-    return dist.Gamma(h.tau_shape + count / 2, h.tau_rate + square / 2)
-
-
-def conditional_level(p: Any, data: Any, h: Any, *_: Any) -> dist.Normal:
-    bias, tau = lone_bias(p, data, "user") + p.level, p.tau_bias["user"]
-    precision = h.scale_level**-2.0 + len(bias) * tau
-    return dist.Normal(tau * bias.sum() / precision, precision**-0.5)
-
-
-def conditional_tau_bias(p: Any, data: Any, h: Any, *more: Any) -> dist.Gamma:
-    side = more[-1]
-    bias = lone_bias(p, data, side)
-    square, count = jnp.sum(bias**2), len(bias)
-    for key in groups(p, side):
-        square += p.ridge_bias[key] * jnp.sum(p.C[key] ** 2)
-        count += len(p.C[key])
-    return dist.Gamma(h.tau_shape + count / 2, h.bias_rate + square / 2)
-
-
-def side_of(key: str) -> str:
-    return "user" if key.endswith("user") else "item"
-
-
-def conditional_B(p: Any, data: Any, h: Any, *more: Any) -> Links:
-    key, side = more[-1], side_of(more[-1])
-    rows = lone_rows(p, data, side, key)
-    return Links(data.x[key], rows, p.ridge[key], jnp.diag(p.tau[side]))
-
-
-def conditional_C(p: Any, data: Any, h: Any, *more: Any) -> Links:
-    key, side = more[-1], side_of(more[-1])
-    bias, tau = lone_bias(p, data, side, key), p.tau_bias[side]
-    return Links(data.x[key], bias[:, None], p.ridge_bias[key], tau[None, None])
-
-
-def of_ridge(h: Any, B: jax.Array, tau: jax.Array) -> dist.Gamma:
-    return dist.Gamma(h.ridge_shape + B.size / 2, h.ridge_rate + 0.5 * jnp.sum(tau * B**2))
-
-
-PRIORS: dict[str, Any] = {
-    "mu": conditional_mu, "tau": conditional_tau, "level": conditional_level,
-    "tau_bias": conditional_tau_bias,
-    "ridge": lambda p, data, h, *m: of_ridge(h, p.B[m[-1]], p.tau[side_of(m[-1])]),
-    "ridge_bias": lambda p, data, h, *m: of_ridge(h, p.C[m[-1]], p.tau_bias[side_of(m[-1])]),
-}  # fmt: skip
-# a Gibbs sweep draws these with the rows integrated out (`machine_moves.together`)
-LINKS: dict[str, Any] = {"B": conditional_B, "C": conditional_C}
-
-
-# -- the model, predictions and symmetries -------------------------------------------------------------
+# -- the model -----------------------------------------------------------------------------------------
 def sample(data: Any, h: Any, level: bool = True) -> Any:
     """Sample all sites of this module; return b_i + c_j + u_i.v_j at the cells."""
     K, rows, bias = h.n_components, {}, {}
@@ -321,34 +196,3 @@ def sample(data: Any, h: Any, level: bool = True) -> Any:
             bias[side] = numpyro.sample(BIAS[side], dist.Normal(centre, tau_bias**-0.5))
     both = pick(bias["user"], data.cells.row) + pick(bias["item"], data.cells.col)
     return both + inner(rows["user"], rows["item"], data.cells)
-
-
-def extended(p: Any, query: Query | Grid) -> tuple:
-    """(b_i, 1, u_i) of all users, (1, c_j, v_j) of all items, and (mean, covariance) of these for a new user
-    and for a new item. Products of such rows are b_i + c_j + u_i.v_j."""
-
-    def row(side: str, bias: Any, rows: Any) -> jax.Array:
-        pair = [bias, jnp.ones_like(bias)]
-        return jnp.concatenate([jnp.stack(pair if side == "user" else pair[::-1], -1), rows], -1)
-
-    def new(side: str) -> tuple:
-        rows, bias = p.mu[side], jnp.asarray(level_of(p, side), p.U.dtype)
-        if (x := getattr(query, side, None)) is not None and side in (p.B or ()):
-            rows, bias = rows + x.times(p.B[side]), bias + x.times(p.C[side])[:, 0]
-        # the 1 gets a very small variance, so that the covariance has a Cholesky factor
-        tiny = jnp.full_like(p.tau_bias[side], jnp.finfo(p.U.dtype).eps ** 2)
-        return row(side, bias, rows), jnp.diag(row_of_variances(side, p, tiny))
-
-    def row_of_variances(side: str, p: Any, tiny: jax.Array) -> jax.Array:
-        pair = jnp.stack([1 / p.tau_bias[side], tiny][:: 1 if side == "user" else -1])
-        return jnp.concatenate([pair, 1 / p.tau[side]])
-
-    tables = row("user", p.bias_user, p.U), row("item", p.bias_item, p.V)
-    return *tables, query, new("user"), new("item")
-
-
-def gauge(names: Any) -> tuple[Permutation, ...]:
-    """Components may be reordered, and may change their sign in all of these sites together."""
-    axes = {"U": 1, "V": 1, "mu.user": 0, "mu.item": 0}
-    axes |= {name: 1 for name in names if name.startswith("B.")}
-    return (Permutation(axes | {"tau.user": 0, "tau.item": 0}, signed=tuple(axes)),)

@@ -1,4 +1,4 @@
-r"""Moves of a Gibbs sweep of a factorization machine for what blocks alone change slowly, and the best scale.
+r"""Moves of a Gibbs sweep of a factorization machine for what blocks alone change slowly.
 
 `together` draws the links from features and the rows of a side in one block. Rows r_i = (b_i, u_i) have from
 the
@@ -23,7 +23,6 @@ from bayesfac.core import events
 from bayesfac.core.data.features import Design
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import half, inverse, square, times_rows, whole
-from bayesfac.core.laws.normal_wishart import balance
 from bayesfac.core.math import metropolis
 from bayesfac.models.ratings._shared.machine import (
     BIAS,
@@ -52,7 +51,7 @@ def moves(observed: Observed, draw: Any = None) -> dict[str, Any]:
                 p = together(first, p, data, hyper, side, *observed(p, data, hyper, *more))
         return p
 
-    return {"together": both, "shift": shift, "rescale": rescale}
+    return {"together": both, "shift": shift}
 
 
 # -- features and rows in one block -------------------------------------------------------------------
@@ -259,43 +258,3 @@ def shift(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
             BIAS[side]: getattr(p, BIAS[side]) - rows @ d,
         })  # fmt: skip
     return p
-
-
-def stretched(p: Any, t: jax.Array) -> Any:
-    """u_f -> c_f u_f and v_f -> v_f / c_f with c = e^t, and their priors alike; u.v does not change."""
-    for side, c in (("user", jnp.exp(t)), ("item", jnp.exp(-t))):
-        B = {**p.B, **{key: c * p.B[key] for key in groups(p, side)}} if p.B else p.B
-        p = p._replace(B=B, mu={**p.mu, side: c * p.mu[side]})
-        p = p._replace(tau={**p.tau, side: p.tau[side] / c**2})
-        p = p._replace(**{ROWS[side]: c * getattr(p, ROWS[side])})
-    return p
-
-
-def swollen_scores(p: Any, t: jax.Array, hyper: Any) -> tuple[Any, jax.Array]:
-    """All scores times e^t, by rows of users and all biases with their priors; and how the log density of
-    these sites changes, with the Jacobian."""
-    c, a = jnp.exp(t), hyper.tau_shape
-    rates = hyper.tau_rate * jnp.sum(p.tau["user"]), hyper.bias_rate * sum(p.tau_bias.values())
-    change = -2 * a * t * (p.U.shape[1] + 2) - sum(rates) * (c**-2 - 1)
-    B = {k: c * x if k.endswith("user") else x for k, x in p.B.items()} if p.B else p.B
-    C = {k: c * x for k, x in p.C.items()} if p.C else p.C
-    tau = {**p.tau, "user": p.tau["user"] / c**2}
-    tau_bias = {side: x / c**2 for side, x in p.tau_bias.items()}
-    mu = {**p.mu, "user": c * p.mu["user"]}
-    p = p._replace(U=c * p.U, mu=mu, tau=tau, tau_bias=tau_bias, B=B, C=C)
-    return p._replace(bias_user=c * p.bias_user, bias_item=c * p.bias_item), change
-
-
-def rescale(key: jax.Array, p: Any, data: Any, hyper: Any) -> Any:
-    """Draw t exactly along `stretched`: only the Gamma priors of tau change, by exp(-a e^-2t - b e^2t)."""
-    a, b = (hyper.tau_rate * p.tau[side] for side in ROWS)
-    return stretched(p, balance(key, a, b))
-
-
-def lowest_scale(p: Any, hyper: Any) -> jax.Array:
-    """The t at which J is lowest along `stretched`: with s = e^2t, N/2 log s + a/s + b s, where N is the
-    number of rows and features of users less that of items."""
-    a, b = (hyper.tau_rate * p.tau[side] for side in ROWS)
-    N = len(p.U) - len(p.V)
-    N += sum((1 if side == "user" else -1) * len(p.B[k]) for side in ROWS for k in groups(p, side))
-    return jnp.log(2 * a / (N / 2 + jnp.sqrt(N**2 / 4 + 4 * a * b))) / 2

@@ -21,6 +21,7 @@ from bayesfac.core.math import inner
 from bayesfac.models.ratings._shared import machine
 from bayesfac.models.ratings._shared.machine import BIAS, ROWS, groups, rows_of
 from bayesfac.models.ratings._shared.machine_moves import System, Tables, prior
+from bayesfac.parts.factors import conditional
 
 SWEEPS = 30
 FIRST = 2  # sweeps in which the prior of the start is kept
@@ -142,10 +143,11 @@ def with_rows(p: Any, side: str, rows: Belief, L: Tables) -> Any:
 
 def with_prior(p: Any, data: Any, h: Any, side: str, rows: Belief, doubt: Tables) -> Any:
     """mu, tau, level and ridges of a side at their modes given second moments of rows and links."""
-    mu = machine.conditional_mu(p, data, h, side).mean
+    every = machine.FACTORS.every
+    mu = conditional(f"mu.{side}", every, p, data, h).mean
     p = p._replace(mu={**p.mu, side: mu})
     if side == "user" and p.level is not None:
-        p = p._replace(level=machine.conditional_level(p, data, h).mean)
+        p = p._replace(level=conditional("level", every, p, data, h).mean)
     # the features' own degrees of freedom are not counted: if features are many, few are determined
     spare, n = jnp.einsum("nkk->k", rows.cov), len(rows.mean)
     squares = jnp.sum(machine.lone_rows(p, data, side) ** 2, 0) + h.beta0 * mu**2 + spare[1:]
