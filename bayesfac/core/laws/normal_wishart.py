@@ -14,9 +14,12 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
+from bayesfac.core.laws.distributions import NormalRows
+from bayesfac.core.laws.links import Links
 from bayesfac.core.method import laws_in
 
 FRAMES = 4  # random rotations in which `rescaled` draws scales, in one sweep
+NORMAL = (dist.Normal, dist.MultivariateNormal, NormalRows, Links)  # laws whose mode is their mean
 Tables = dict[str, jax.Array]
 
 
@@ -98,12 +101,18 @@ def normal_wishart_precision(
 
 def mode(conditional: dist.Distribution) -> jax.Array:
     """The mode of a full conditional, to which iterated conditional modes set the block."""
+    if isinstance(conditional, dist.Independent):
+        return mode(conditional.base_dist)
     if isinstance(conditional, dist.Wishart):
         K, nu = conditional.event_shape[0], conditional.concentration
         return (nu - K - 1) / nu * conditional.mean
     if isinstance(conditional, dist.Gamma):
         return (conditional.concentration - 1) / conditional.rate
-    return conditional.mean
+    if isinstance(conditional, NORMAL):
+        return conditional.mean
+    raise TypeError(
+        f"Expected a normal, Gamma or Wishart law, whose mode is known, got {type(conditional).__name__}"
+    )
 
 
 def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:

@@ -1,0 +1,95 @@
+"""What methods that are made of parts share beyond the contract."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from bayesfac.core.laws.normal_wishart import mode, settled
+from bayesfac.core.method import REGISTRY, sites
+from bayesfac.parts import estimate
+from bayesfac.parts.observed.normal import Normal
+from bayesfac.parts.sites import get, put
+
+BPMF = REGISTRY["bpmf"]
+
+
+class Two(NamedTuple):
+    """A plain site and a mapping."""
+
+    x: jax.Array | None = None
+    y: dict | None = None
+
+
+def test_sites_are_found_and_set_by_name():
+    p = put(Two(), {"x": 1, "y.a": 2, "y.b": 3})
+    assert p == Two(1, {"a": 2, "b": 3})
+    assert (get(p, "x"), get(p, "y.b"), get(p, "y.c"), get(p, "z"), get(p, "")) == (
+        1,
+        3,
+        *[None] * 3,
+    )
+    assert put(p, {"y.a": 4}).y == {"a": 4, "b": 3} and p.y["a"] == 2
+
+
+@pytest.mark.parametrize(
+    ("law", "known"),
+    [
+        (dist.Gamma(jnp.array([3.0, 5.0]), 2.0).to_event(1), [1, 2]),
+        (dist.Normal(jnp.array([3.0, 5.0]), 2.0).to_event(1), [3, 5]),
+        (dist.Wishart(5.0, jnp.eye(2)), 2 * np.eye(2)),
+    ],
+)
+def test_modes_that_are_known(law, known):
+    np.testing.assert_allclose(mode(law), known)
+
+
+def test_a_law_whose_mode_is_not_known_is_refused():
+    """Its mean would be a wrong solver without a word."""
+    with pytest.raises(TypeError, match="whose mode is known, got Beta"):
+        mode(dist.Beta(2.0, 3.0))
+    with pytest.raises(TypeError, match="got Beta"):
+        settled(Two(jnp.ones(())), {"x": lambda p: dist.Beta(2.0, 3.0)}, ())
+
+
+def test_a_sweep_has_all_fields_in_some_order():
+    parts = replace(BPMF.parts, order=("U", "V"))
+    with pytest.raises(ValueError, match=r"Expected the fields \('B', 'ridge', .*got \('U', 'V'\)"):
+        parts.conditionals()
+    own = BPMF.parts.conditionals()
+    turned = replace(BPMF.parts, order=tuple(own)[::-1]).conditionals()
+    assert list(turned) == list(own)[::-1]
+
+
+def test_a_point_keeps_what_empirical_bayes_set(key):
+    """All that stands above the rows, and the noise; U and V move."""
+    data, hyper = BPMF.example(key)
+    estimated = hyper._replace(scales="estimated")
+    p = BPMF.init(key, data, hyper)
+    q = BPMF.update(p, data, estimated)
+    moved = {site for site in sites(p) if not np.array_equal(sites(p)[site], sites(q)[site])}
+    assert moved == {"U", "V"} and BPMF.held(hyper) == ()
+    assert {"mu_U", "Lambda_V", "alpha", "B.user", "ridge.item"} <= set(BPMF.held(estimated))
+
+
+def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, key):
+    """1/alpha and the variance of the scores are added; precisions get the same factor, so modes stay."""
+    data, hyper = BPMF.example(key)
+    p, c = BPMF.init(key, data, hyper), BPMF.parts
+    given = {site: 3.0 * sites(p)[site] for site in ("Lambda_U", "Lambda_V")}
+    monkeypatch.setattr(estimate, "estimated", lambda *_: (given, (4.0, 0.75)))
+    found = estimate.normal_start(c.at(hyper), p, data, hyper, Normal())
+    np.testing.assert_allclose(1 / found["alpha"], 1 / 4 + 0.75)
+    for site, value in given.items():
+        np.testing.assert_allclose(found[site] / found["alpha"], value / 4)
+
+
+def test_vb_of_biases_with_learned_precisions_is_not_offered():
+    assert not REGISTRY["fm"].parts.bounded and REGISTRY["fm"].variational is None
+    assert REGISTRY["pmf"].parts.bounded and composition.alone(
+        BPMF.parts.typical.every, BPMF.parts.typical.main[0]
+    )
