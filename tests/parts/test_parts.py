@@ -90,6 +90,4 @@ def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, ke
 
 def test_vb_of_biases_with_learned_precisions_is_not_offered():
     assert not REGISTRY["fm"].parts.bounded and REGISTRY["fm"].variational is None
-    assert REGISTRY["pmf"].parts.bounded and composition.alone(
-        BPMF.parts.typical.every, BPMF.parts.typical.main[0]
-    )
+    assert REGISTRY["pmf"].parts.bounded and REGISTRY["pmf"].variational
