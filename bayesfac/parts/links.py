@@ -13,20 +13,22 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core.laws.links import energy_of_link, ridge_energy
+from bayesfac.core.laws.links import ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.parts.factors import Factor, ridges
 from bayesfac.parts.sites import get
 
 
 def energy(linked: Sequence[Factor], p: Any, h: Any) -> jax.Array | float:
-    """Minus the log density of all B and ridge: 1/2 ridge tr P B'B - F/2 log|P| - (FK/2 + a - 1) log ridge
-    + b ridge; 0 without features."""
+    """Minus the log density of all B and ridge, without constants: 1/2 ridge tr P B'B - F/2 log|P| - (FK/2 +
+    a - 1) log ridge + b ridge; 0 without features."""
     total: jax.Array | float = 0.0
     for site, own in ridges(linked, p).items():
         ridge = get(p, site)
         total += ridge_energy(ridge, h)
-        total += sum(energy_of_link(get(p, link), ridge, f.P(p, h)) for f, link in own)
+        for f, link in own:
+            B, (P, logdet) = get(p, link), f.precision.of(get(p, f.precision.site), h, f.width(h))
+            total += 0.5 * (ridge * jnp.sum(B @ P * B) - len(B) * logdet - B.size * jnp.log(ridge))
     return total
 
 

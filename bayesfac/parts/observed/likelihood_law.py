@@ -30,6 +30,7 @@ from bayesfac.core.method import Variational
 from bayesfac.parts import matrix
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.sites import put
 
 NODES = 4  # of the quadrature: with an sd of 1, F is exact to 3e-4
 LEAST = 1e-6  # the least weight and variance of a cell: rounding may make both negative
@@ -161,7 +162,7 @@ def record(
         return settle(q, data, hyper)
 
     def start(p: Any, data: Any, hyper: Any) -> Any:
-        return update(p._replace(**begin(p, data, hyper)), data, hyper)
+        return update(put(p, begin(p, data, hyper)), data, hyper)
 
     def all_of(q: Any, data: Any, hyper: Any) -> jax.Array:
         return jnp.sum(fit(q, data, hyper)) - energy(q, data, hyper)
