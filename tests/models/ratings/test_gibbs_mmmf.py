@@ -8,6 +8,7 @@ from scipy import integrate
 
 import bayesfac as bf
 from bayesfac.core.laws.distributions import InverseGaussian
+from bayesfac.core.math import inner
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings import gibbs_mmmf
 
@@ -79,9 +80,7 @@ def golden(method):
 
 
 def method_shortfall(p, data, h):
-    from bayesfac.models.ratings.gibbs_mmmf import shortfall
-
-    return shortfall(p, data, h)
+    return gibbs_mmmf.HINGE.shortfall(p, inner(p.U, p.V, data.cells), data, h)
 
 
 def test_golden_step():
