@@ -79,10 +79,10 @@ def rows_do_not_see_the_last_mode(p, data, h, mode):
 @plant(C, "moves.rescale", "moves")
 def only_one_mode_is_rescaled(key, p, data, h):
     mode = data.modes[0]
-    return p._replace(U=p.U | {mode: cp.rescale(key, p, data, h).U[mode]})
+    return p._replace(U=p.U | {mode: C.moves["rescale"](key, p, data, h).U[mode]})
 
 
 @plant(C, "update", "golden")
 def the_mean_of_a_precision_and_not_its_mode(p, data, h):
-    new = {m: cp.conditional_Lambda(p, data, h, m).mean for m in data.modes}
-    return cp.update(p, data, h)._replace(Lambda=new)
+    new = {m: C.conditionals["Lambda"](p, data, h, m).mean for m in data.modes}
+    return cp.METHOD.update(p, data, h)._replace(Lambda=new)

@@ -125,9 +125,8 @@ class Method:
     augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
                                       them first in every sweep; conditionals then take them as a fourth
                                       argument (before the key). They are not kept between sweeps
-    divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: sums
-                                      over observed cells are `core.math.total`s, and the laws of rows know of
-                                      shares (`core/data/divided/shares.py`)
+    divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: all
+                                      sums over cells are `core.math.total`s (`core/data/divided/shares.py`)
     own_rows                          the fields with a row for each row of the data, if several devices can
                                       share the work of the solver, each with its rows of the data and of
                                       these fields, by `FixedPoint(shares=True)` or `LBFGS(shares=True)`
@@ -154,24 +153,20 @@ class Method:
     start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
                                       None: at `init`, like all other engines
     held(hyper)                       -> sites that these engines leave as `start` set them
-    choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings that
-                                      the user left at None. `bf.fit` chooses one by held-out cells, adds it
+    choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings at
+                                      None. `bf.fit` chooses one by held-out cells, adds it
                                       to `chosen` and asks again, until nothing is left: []. `prepare` must
                                       complete these settings too, for callers that choose nothing. `ready`
-                                      must not depend on candidates that are numbers above 0: one program is
-                                      compiled for all
+                                      must not depend on candidates above 0: one program is compiled for all
     choice_start, choice_sweeps       each candidate begins there (None: at `start`) and gets so many sweeps
-    choice_by                         what compares candidates: "loss", of held-out cells; "law", their log
-                                      score also where the method chooses levels; "ranks", how high held-out
-                                      pairs rank among the items that a user does not have
-    numbers                           settings that compiled programs take as arguments, so that fits of other
-                                      data of the same sizes, or with other numbers, compile nothing. In
-                                      programs they have no value that Python could compare, and of the host
-                                      of data only names and sizes are there (`Container.for_programs`)
+    choice_by                         what compares candidates at held-out cells: "loss"; "law", the log score
+                                      also where the method chooses levels; "ranks", of pairs among all items
+    numbers                           settings that are arguments of compiled programs: other data of the same
+                                      sizes, or other numbers, compile nothing (`Container.for_programs`)
     ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
     remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
-    in_use(params, rows, cols, hyper) -> how many of the components have an effect, for one value of NumPy
-                                      Params and the numbers of cells of rows and columns; None: all
+    in_use(params, rows, cols, hyper) -> how many components have an effect, given the numbers of cells of
+                                      rows and columns; None: all
     gauge(data)                       -> the symmetries of the joint: rotations and relabellings
     dims                              {field: axis names}; "{key}" stands for a dict field's key
     noncentred                        sites that NUTS samples through their standardised base

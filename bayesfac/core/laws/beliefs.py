@@ -4,8 +4,6 @@ A belief is the distribution of a site, as a mapping of its parameters: {mean, c
 var} of independent normals, {shape, rate} of a Wishart or a gamma distribution, {conc} of Dirichlet rows.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,40 +100,6 @@ def expected_logdet(belief: Belief) -> jax.Array:
     K = len(belief["rate"])
     halves = digamma((belief["shape"] - jnp.arange(K)) / 2).sum()
     return halves + K * jnp.log(2.0) - jnp.linalg.slogdet(belief["rate"])[1]
-
-
-# If rows have features, `own` is their law minus X E[B], `links` is what B adds to the rate of Lambda, and
-# `extra` is the number of rows of B.
-def wishart_rate(own: Belief, mu: Belief, h: Any, links: Any = 0.0) -> jax.Array:
-    """The expected rate of Lambda given rows and mu: see `normal_wishart_precision`."""
-    n, K = own["mean"].shape
-    away = own["mean"] - mu["mean"]
-    prior = h.rate * jnp.eye(K, dtype=away.dtype) + h.beta0 * square(mu["mean"])
-    return prior + away.T @ away + own["cov"].sum(0) + (n + h.beta0) * mu["cov"] + links
-
-
-def wishart_begin(
-    rows: jax.Array, mu: jax.Array, precision: jax.Array, extra: int = 0
-) -> list[Belief]:
-    """Beliefs about rows, mu and Lambda at a point, with the variance of Lambda alone."""
-    shape = jnp.asarray(len(rows) + rows.shape[1] + extra + 1.0, rows.dtype)
-    return [certain(rows), certain(mu), {"shape": shape, "rate": shape * inverse(precision)}]
-
-
-def wishart_settle(own: Belief, wide: Belief, h: Any, links: Any = 0.0) -> tuple[Belief, Belief]:
-    """The laws of mu and Lambda given the rows."""
-    n = len(own["mean"])
-    precision = (h.beta0 + n) * expected_precision(wide)
-    mu = {"mean": own["mean"].sum(0) / (h.beta0 + n), "cov": inverse(precision)}
-    return mu, {**wide, "rate": wishart_rate(own, mu, h, links)}
-
-
-def wishart_energy(
-    own: Belief, mu: Belief, wide: Belief, h: Any, links: Any = 0.0, extra: int = 0
-) -> jax.Array:
-    """The expectation of `normal_wishart_energy`."""
-    fit = jnp.sum(expected_precision(wide) * wishart_rate(own, mu, h, links))
-    return 0.5 * (fit - (len(own["mean"]) + extra) * expected_logdet(wide))
 
 
 def wishart(belief: Belief) -> dist.Wishart:

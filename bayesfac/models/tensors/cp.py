@@ -33,12 +33,9 @@ The joint mode is a poor estimate: the density is high where factors are small a
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
 (`core/laws/empirical_bayes.py`), and the solver then minimises J over the rows alone. With `scales="joint"`
 the solver sets each site in turn to its conditional mode.
-
-Length: more than 300 lines, because the variational law has a file of its own, `_cp_law.py`.
 """
 
 import math
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -47,18 +44,16 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
-from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.tensor import Tensor, few_cells
 from bayesfac.core.laws import empirical_bayes as bayes
-from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.laws.sides import Side, Sides, sides_of
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import register
 from bayesfac.core.multilinear import (
     at,
     evened,
     in_turn,
-    multilinear,
     multiplied,
     others,
     parted,
@@ -66,7 +61,10 @@ from bayesfac.core.multilinear import (
 )
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.tensors import _paths as paths
-from bayesfac.models.tensors._cp_law import VARIATIONAL
+from bayesfac.parts import tensor as parts
+from bayesfac.parts.composition import composed
+from bayesfac.parts.observed.normal import Normal
+from bayesfac.parts.priors import normal_wishart
 
 # settings that programs take as arguments: see `Method.numbers`
 NUMBERS = ("alpha", "alpha_shape", "alpha_rate", "beta0", "rate", "offset")
@@ -94,25 +92,54 @@ class Hyper(NamedTuple):
     modes: tuple[str, ...] | None = None  # None: those of the data, in the order of the cells
 
 
-def prepare(data: Tensor, hyper: Hyper) -> Hyper:
-    most = math.prod(data.shape) // max(data.shape)
-    checks.count(hyper, "n_components", most, "the product of all modes but the largest")
-    K, M = hyper.n_components, len(data.shape)
-    rate = (data.spread**2 * K ** (M - 2)) ** (1 / M)
-    hyper = checks.filled(hyper, alpha_rate=data.spread**2, rate=rate)
-    hyper = checks.filled(hyper, offset=data.mean, modes=data.modes)
-    checks.positive(hyper, "alpha_shape", "alpha_rate", "beta0", "rate")
-    checks.one_of(hyper, "scales", ("estimated", "joint"))
-    if hyper.alpha is not None:
-        checks.positive(hyper, "alpha")
-    if hyper.modes != data.modes:
-        raise ValueError(f"Expected the modes of the data, {data.modes}, got {hyper.modes}")
-    return hyper
+def objective(p: Params, data: Tensor, h: Hyper) -> jax.Array:
+    """Eq. 4-9, for any number of modes."""
+    alpha = h.alpha if p.alpha is None else p.alpha
+    rest = data.y - h.offset - multiplied(tables(p, h), data.cells)
+    J = 0.5 * alpha * jnp.sum(rest**2) - 0.5 * len(data) * jnp.log(alpha)
+    if p.alpha is not None:
+        J += h.alpha_rate * alpha - (h.alpha_shape - 1) * jnp.log(alpha)
+    for mode, U in p.U.items():
+        away, mu, Lambda = U - p.mu[mode], p.mu[mode], p.Lambda[mode]
+        J += 0.5 * jnp.sum(away @ Lambda * away) - 0.5 * len(away) * jnp.linalg.slogdet(Lambda)[1]
+        J += 0.5 * (h.beta0 * mu @ Lambda @ mu + h.rate * jnp.trace(Lambda))
+    return J
+
+
+def model(data: Tensor, h: Hyper) -> None:
+    """Eq. 4-9, for any number of modes."""
+    K, rows = h.n_components, []
+    for mode, n in zip(data.modes, data.shape, strict=True):
+        law = dist.Wishart(float(K), scale_tril=jnp.eye(K) / h.rate**0.5)
+        Lambda = numpyro.sample(f"Lambda.{mode}", law)
+        law = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=h.beta0 * Lambda)
+        mu = numpyro.sample(f"mu.{mode}", law)
+        with numpyro.plate(mode, n):
+            rows.append(numpyro.sample(f"U.{mode}", normal_rows(mu, Lambda)))
+    alpha = h.alpha
+    if alpha is None:
+        alpha = numpyro.sample("alpha", dist.Gamma(h.alpha_shape, h.alpha_rate))
+    mean = h.offset + multiplied(rows, data.cells)
+    with numpyro.plate("cell", mean.shape[0]):
+        numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)
 
 
 def tables(p: Params, hyper: Hyper) -> list[jax.Array]:
     """The rows of all modes, in the order of the cells' labels, because JAX sorts the keys of a mapping."""
     return [p.U[mode] for mode in hyper.modes or ()]
+
+
+def prepare(data: Tensor, hyper: Hyper) -> Hyper:
+    most = math.prod(data.shape) // max(data.shape)
+    checks.count(hyper, "n_components", most, "the product of all modes but the largest")
+    K, M = hyper.n_components, len(data.shape)
+    rate = (data.spread**2 * K ** (M - 2)) ** (1 / M)
+    hyper = checks.filled(Normal().prepare(data, hyper), rate=rate, modes=data.modes)
+    checks.positive(hyper, "beta0", "rate")
+    checks.one_of(hyper, "scales", ("estimated", "joint"))
+    if hyper.modes != data.modes:
+        raise ValueError(f"Expected the modes of the data, {data.modes}, got {hyper.modes}")
+    return hyper
 
 
 @compiled_for(2, once=True, numbers=NUMBERS)
@@ -216,82 +243,6 @@ def starts(key: jax.Array, cells: Any, data: Tensor, hyper: Hyper) -> list[Sides
     return [sides, in_turn(begun, sides, cells)]
 
 
-def held(hyper: Hyper) -> tuple[str, ...]:
-    return () if hyper.scales == "joint" else ("mu", "Lambda", "alpha")
-
-
-def precision_of_noise(p: Params, hyper: Hyper) -> jax.Array | float:
-    return hyper.alpha if p.alpha is None else p.alpha
-
-
-def residuals(p: Params, data: Tensor, hyper: Hyper) -> jax.Array:
-    return data.y - hyper.offset - multiplied(tables(p, hyper), data.cells)
-
-
-def objective(p: Params, data: Tensor, hyper: Hyper) -> jax.Array:
-    alpha = precision_of_noise(p, hyper)
-    fit = 0.5 * alpha * jnp.sum(residuals(p, data, hyper) ** 2) - 0.5 * len(data) * jnp.log(alpha)
-    if p.alpha is not None:
-        fit += hyper.alpha_rate * alpha - (hyper.alpha_shape - 1) * jnp.log(alpha)
-    rows = (wishart.normal_wishart_energy(p.U[m], p.mu[m], p.Lambda[m], hyper) for m in p.U)
-    return fit + sum(rows)
-
-
-def conditional_Lambda(p: Params, data: Tensor, hyper: Hyper, mode: str) -> dist.Wishart:
-    return wishart.normal_wishart_precision(p.U[mode], p.mu[mode], hyper)
-
-
-def conditional_mu(p: Params, data: Tensor, hyper: Hyper, mode: str) -> dist.Distribution:
-    return wishart.normal_wishart_mean(p.U[mode], p.Lambda[mode], hyper.beta0)
-
-
-def conditional_U(p: Params, data: Tensor, hyper: Hyper, mode: str) -> GaussianRows:
-    """The rows of `bpmf`, with the products of the rows of all other modes instead of v."""
-    number, alpha = data.modes.index(mode), precision_of_noise(p, hyper)
-    table = others(tables(p, hyper), number, data.cells)
-    rows, precision = data.cells.modes[number], p.Lambda[mode]
-    return GaussianRows(
-        rows, data.y - hyper.offset, table, alpha, precision, precision @ p.mu[mode]
-    )
-
-
-def conditional_alpha(p: Params, data: Tensor, hyper: Hyper) -> dist.Gamma:
-    shape = hyper.alpha_shape + 0.5 * len(data)
-    return dist.Gamma(shape, hyper.alpha_rate + 0.5 * jnp.sum(residuals(p, data, hyper) ** 2))
-
-
-CONDITIONALS: dict[str, Any] = {
-    "Lambda": conditional_Lambda,
-    "mu": conditional_mu,
-    "U": conditional_U,
-    "alpha": conditional_alpha,
-}
-
-
-def update(p: Params, data: Tensor, hyper: Hyper) -> Params:
-    """Set each block to the mode of its conditional; a Gibbs sweep samples the same conditionals."""
-    held_sites = held(hyper)
-    free = {site: law for site, law in CONDITIONALS.items() if site not in held_sites}
-    return wishart.settled(p, free, (), data, hyper)
-
-
-def rescale(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
-    """Draw the scales of the components in each mode against the next mode, exactly: see `bpmf`.
-
-    u_k -> c_k u_k and v_k -> v_k / c_k does not change the products. With the Wishart priors of the two
-    modes, t = log c_k has the density exp(-a_k e^{-2t} - b_k e^{2t}), with a = rate/2 diag Lambda_U and b the
-    same for V.
-    """
-    U, mu, Lambda = dict(p.U), dict(p.mu), dict(p.Lambda)
-    for number, (one, two) in enumerate(pairwise(data.modes)):
-        a, b = (hyper.rate / 2 * jnp.diag(Lambda[mode]) for mode in (one, two))
-        t = wishart.balance(jax.random.fold_in(key, number), a, b)
-        for mode, c in ((one, jnp.exp(t)), (two, jnp.exp(-t))):
-            U[mode], mu[mode] = U[mode] * c, mu[mode] * c
-            Lambda[mode] = Lambda[mode] / (c[:, None] * c)
-    return Params(U, mu, Lambda, p.alpha)
-
-
 def mix(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
     """Draw the level and the mixture of the components of each mode with its mu and Lambda: `_paths.py`."""
     U, mu, Lambda = dict(p.U), dict(p.mu), dict(p.Lambda)
@@ -299,7 +250,7 @@ def mix(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
         if len(U[mode]) <= paths.LARGEST:
             given = [U[each] for each in data.modes], mu[mode], Lambda[mode]
             new = paths.mixed(
-                jax.random.fold_in(key, m), m, *given, precision_of_noise(p, hyper), data, hyper
+                jax.random.fold_in(key, m), m, *given, Normal().precision(p, hyper), data, hyper
             )
             U[mode], mu[mode], Lambda[mode] = new
     return Params(U, mu, Lambda, p.alpha)
@@ -308,39 +259,9 @@ def mix(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
 def travel(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
     """Move the rows of all modes together, by a Hamiltonian path: `_paths.py`."""
     mu, Lambda = ([site[mode] for mode in data.modes] for site in (p.mu, p.Lambda))
-    given = tables(p, hyper), mu, Lambda, precision_of_noise(p, hyper)
+    given = tables(p, hyper), mu, Lambda, Normal().precision(p, hyper)
     rows = paths.path(key, *given, data, hyper.offset)
     return p._replace(U=dict(zip(data.modes, rows, strict=True)))
-
-
-def model(data: Tensor, hyper: Hyper) -> None:
-    factors, K = [], hyper.n_components
-    for mode, n in zip(data.modes, data.shape, strict=True):
-        mu, precision = wishart.sample_hyper(f"mu.{mode}", f"Lambda.{mode}", K, hyper)
-        with numpyro.plate(mode, n):
-            factors.append(numpyro.sample(f"U.{mode}", wishart.normal_rows(mu, precision)))
-    alpha = hyper.alpha
-    if alpha is None:
-        alpha = numpyro.sample("alpha", dist.Gamma(hyper.alpha_shape, hyper.alpha_rate))
-    mean = hyper.offset + multiplied(factors, data.cells)
-    with numpyro.plate("cell", mean.shape[0]):
-        numpyro.sample("rating", dist.Normal(mean, alpha**-0.5), obs=data.y)
-
-
-def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    """The value; the row of a label without training data is drawn from N(mu, Lambda^-1) of its mode."""
-    priors = [(p.mu[mode], jnp.linalg.inv(p.Lambda[mode])) for mode in hyper.modes or ()]
-    mean, variance = multilinear(tables(p, hyper), query, priors)
-    noise = 1 / jnp.asarray(precision_of_noise(p, hyper), mean.dtype)
-    return dist.Normal(hyper.offset + mean, jnp.sqrt(noise + variance))
-
-
-def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
-    """All modes reorder components together, and each component may change its sign in two of them."""
-    modes = [name.partition(".")[2] for name in names if name.startswith("U.")]
-    axes = {f"U.{m}": 1 for m in modes} | {f"mu.{m}": 0 for m in modes}
-    groups = tuple((f"U.{m}", f"mu.{m}", f"Lambda.{m}") for m in modes)
-    return (Permutation(axes, forms=tuple(f"Lambda.{m}" for m in modes), modes=groups),)
 
 
 def example(key: jax.Array) -> tuple[Tensor, Hyper]:
@@ -349,16 +270,17 @@ def example(key: jax.Array) -> tuple[Tensor, Hyper]:
     return data, prepare(data, hyper)
 
 
-MOVES: dict[str, Any] = {"rescale": rescale, "mix": mix, "travel": travel}
+def structure(modes: tuple[str, ...]) -> parts.Tensor:
+    """One factor for each mode."""
+    return parts.Tensor(tuple(normal_wishart(mode, f"U.{mode}", f".{mode}") for mode in modes))
 
-# fmt: off
-METHOD = register(Method(
-    name="cp", cite="xiong2010bptf", data=Tensor, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held,
-    conditionals=CONDITIONALS, moves=MOVES, numbers=NUMBERS, gauge=gauge, variational=VARIATIONAL,
-    dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
-          "alpha": ()},
-    traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
-))
-# fmt: on
+
+METHOD = register(
+    composed(
+        "cp", cite="xiong2010bptf", home=__name__, data=Tensor, Params=Params, Hyper=Hyper,
+        structure=structure, observed=Normal(),
+        objective=objective, model=model, example=example, prepare=prepare, init=init, start=start,
+        moves={"mix": mix, "travel": travel}, numbers=NUMBERS,
+        traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
+    )
+)  # fmt: skip
