@@ -8,7 +8,7 @@ from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Cells, Query
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.cellwise import CellwiseLaw
+from bayesfac.core.kernels.cellwise import CellwiseLaw
 from bayesfac.core.math import inner, safe_log
 
 

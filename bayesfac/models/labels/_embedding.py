@@ -12,8 +12,8 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
+from bayesfac.core.kernels.cellwise import CellwiseLaw
 from bayesfac.core.laws import labels
-from bayesfac.core.laws.cellwise import CellwiseLaw
 from bayesfac.core.math import inner
 
 EXACT = 1e-12  # relative residual of a solved system; in float32 64 machine epsilons
