@@ -78,7 +78,9 @@ def normal_start(s: Any, p: Any, data: Any, h: Any, observed: Any) -> dict[str, 
     y = data.y - h.offset
     observe = bayes.normal(y, h.alpha_shape, h.alpha_rate, h.alpha)
     first = jnp.asarray(observed.precision(p, h), y.dtype), jnp.zeros((), y.dtype)
-    found, (alpha, variance) = estimated(s.main, p, data, h, y, data.spread, first, observe)
+    found, (alpha, variance) = estimated(
+        s.main, p, data, h, y, observed.unit(data, h), first, observe
+    )
     if p.alpha is None:
         return found
     share = 1 / (1 + alpha * variance)

@@ -36,6 +36,22 @@ class Frame:
         return float(value.mean()), reading.deviation(value)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What programs that other data of the same sizes run too may know of the host (`for_programs`)."""
+
+    users: range
+    items: range
+    levels: tuple[float, ...] | None
+    value: range
+    name: str = ""
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        """Not a number: they differ from data to data."""
+        return np.nan, np.nan
+
+
 @jax.tree_util.register_pytree_node_class
 class Ratings(Container):
     """Ratings of items by users: (user, item, value). A cell that is not listed is missing, never zero.
@@ -230,6 +246,11 @@ class Ratings(Container):
     def size(self) -> int:
         """The number of observed cells."""
         return len(self.host.value)
+
+    def for_programs(self) -> "Ratings":
+        """The same cells with levels and sizes alone: there are no labels, values or statistics of them."""
+        n, m = self.shape
+        return self.replaced(Sizes(range(n), range(m), self.levels, range(len(self))))
 
     def __len__(self) -> int:
         return len(self.host.value)

@@ -61,6 +61,10 @@ from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.priors import normal_wishart
 from bayesfac.parts.sites import put
 
+# settings that programs take as arguments: see `Method.numbers`
+NUMBERS = (
+    "alpha", "alpha_shape", "alpha_rate", "beta0", "rate", "offset", "ridge_shape", "ridge_rate"
+)  # fmt: skip
 SIDES = normal_wishart("user", "U"), normal_wishart("item", "V")
 
 
@@ -132,7 +136,7 @@ def prepare(data: Ratings, h: Hyper) -> Hyper:
     return h
 
 
-@compiled_for(2, once=True)
+@compiled_for(2, once=True, numbers=NUMBERS)
 def start(key: jax.Array, data: Ratings, h: Hyper) -> Params:
     """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
     p = METHOD.init(key, data, h)
@@ -150,6 +154,6 @@ METHOD = register(
         "bpmf", cite="salakhutdinov2008bpmf", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
         structure=Matrix(SIDES), observed=Normal(),
         objective=objective, model=model, example=example, prepare=prepare, start=start,
-        choices=noise_choices, noncentred=("U", "V"), divisible=True,
+        choices=noise_choices, noncentred=("U", "V"), divisible=True, numbers=NUMBERS,
     )
 )  # fmt: skip

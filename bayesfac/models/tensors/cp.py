@@ -63,7 +63,7 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.models.tensors import _paths as paths
 from bayesfac.parts import tensor as parts
 from bayesfac.parts.composition import composed
-from bayesfac.parts.observed.normal import Normal
+from bayesfac.parts.observed.normal import Normal, spread
 from bayesfac.parts.priors import normal_wishart
 
 # settings that programs take as arguments: see `Method.numbers`
@@ -158,12 +158,6 @@ def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     named = {m: t[:n] for m, n, t in zip(data.modes, data.shape, U, strict=True)}
     precision = dict.fromkeys(data.modes, jnp.eye(K) / size(data, hyper) ** 2)
     return Params(named, dict.fromkeys(data.modes, jnp.zeros(K)), precision, alpha)
-
-
-def spread(data: Tensor) -> jax.Array:
-    """The standard deviation of the values, or 1 if they are equal up to rounding."""
-    found, least = jnp.std(data.y), 4 * jnp.finfo(data.y.dtype).eps * jnp.max(jnp.abs(data.y))
-    return jnp.where(found > least, found, 1)
 
 
 def size(data: Tensor, hyper: Hyper) -> jax.Array:

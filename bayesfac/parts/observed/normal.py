@@ -14,6 +14,7 @@ begin, settled, bound, laws  its part of a variational law: at a point; updated,
 of the cells; minus the expected energy; {site: law}
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +27,15 @@ from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.beliefs import Belief
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
 from bayesfac.core.math import total
+
+
+def spread(data: Any) -> Any:
+    """The standard deviation of the values, or 1 if they are equal up to rounding; of data in a program that
+    other data run too, computed there (`Method.numbers`)."""
+    if not math.isnan(data.spread):
+        return data.spread
+    found, least = jnp.std(data.y), 4 * jnp.finfo(data.y.dtype).eps * jnp.max(jnp.abs(data.y))
+    return jnp.where(found > least, found, 1)
 
 
 class Normal(NamedTuple):
@@ -47,11 +57,11 @@ class Normal(NamedTuple):
         return h
 
     def unit(self, data: Any, h: Any) -> float:
-        return data.spread
+        return spread(data)
 
     def first(self, data: Any, h: Any) -> dict[str, jax.Array]:
         fixed = getattr(h, "alpha", None) is not None
-        return {} if fixed else {"alpha": jnp.asarray(data.spread**-2)}
+        return {} if fixed else {"alpha": jnp.asarray(spread(data) ** -2.0)}
 
     def precision(self, p: Any, h: Any) -> Any:
         return h.alpha if p.alpha is None else p.alpha
