@@ -10,6 +10,7 @@ from bayesfac.models.ratings import bpmf, ordinal_mf, pmf, urp
 from bayesfac.models.tasks import heres
 from bayesfac.models.tensors import cp
 from bayesfac.models.topics import mvplsa, plsa
+from bayesfac.parts.observed.normal import Normal
 from tests.mutants import MUTANTS, plant
 
 
@@ -42,7 +43,7 @@ def rows_ignore_the_covariance_of_the_other_side(q, data, h):
 @plant_law(bpmf.METHOD, "update")
 def the_noise_ignores_the_variance_of_products(q, data, h):
     x = jnp.sum(q.U["mean"][data.cells.row] * q.V["mean"][data.cells.col], 1)
-    rate = h.alpha_rate + 0.5 * bpmf.misfit(x, jnp.zeros(()), data, h)
+    rate = h.alpha_rate + 0.5 * Normal().wide(x, jnp.zeros(()), data, h)
     return B.update(q, data, h)._replace(alpha={**q.alpha, "rate": rate})
 
 
@@ -146,7 +147,7 @@ def new_users_are_as_sure_as_known_ones(p, query, h):
         known = jnp.all(query.row >= 0)
         p = p._replace(U=p.U * known, bias_user=p.bias_user * known)
         query = query._replace(row=jnp.maximum(query.row, 0))
-    return pmf.predict(p, query, h)
+    return pmf.METHOD.predict(p, query, h)
 
 
 @plant(bpmf.METHOD, "predict", "unseen")

@@ -9,11 +9,15 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+from bayesfac.core.data.cells import Query
+from bayesfac.core.data.features import Design
 from bayesfac.core.laws.normal_wishart import mode, settled
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.parts import estimate
 from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.sites import get, put
+from bayesfac.testing.tools import points
+from tests.features import with_features
 
 BPMF = REGISTRY["bpmf"]
 
@@ -91,3 +95,18 @@ def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, ke
 def test_vb_of_biases_with_learned_precisions_is_not_offered():
     assert not REGISTRY["fm"].parts.bounded and REGISTRY["fm"].variational is None
     assert REGISTRY["pmf"].parts.bounded and REGISTRY["pmf"].variational
+
+
+def test_new_rows_have_the_means_of_their_priors(key):
+    """A new user of `fm`: the level and mu, with the features of a label that training never saw."""
+    fm = with_features("fm")
+    data, hyper = fm.example(key)
+    p = points(fm, key, data, hyper, 1)[0]
+    x = np.array([[0.0, 0.0, 0.0], [0.3, -1.0, 2.0]])
+    query = Query(np.array([-2, 1]), np.array([3, -1]), user=Design(jnp.asarray(x)))
+    mean, variance = fm.parts.at(hyper).predicted(p, query, hyper)
+    u, b = p.mu["user"] + x[1] @ p.B["user"], p.level + (x[1] @ p.C["user"])[0]
+    np.testing.assert_allclose(mean[0], b + p.bias_item[3] + u @ p.V[3])
+    wide = 1 / p.tau_bias["user"] + jnp.sum(p.V[3] ** 2 / p.tau["user"])
+    np.testing.assert_allclose(variance[0], wide)
+    np.testing.assert_allclose(mean[1], p.bias_user[1] + p.U[1] @ p.mu["item"])
