@@ -64,7 +64,7 @@ class Matrix(NamedTuple):
     def offsets(self, p: Any, cells: Any, without: Factor | None = None) -> Any:
         """The biases at the cells, but one."""
         own = (f for f in self.biases if f != without)
-        return sum((pick(get(p, f.rows), ordered(cells, f)[1]) for f in own), 0.0)
+        return sum((get(p, f.rows)[ordered(cells, f)[1]] for f in own), 0.0)
 
     def scores(self, p: Any, cells: Any) -> jax.Array:
         one, two = self.main
