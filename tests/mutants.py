@@ -84,13 +84,15 @@ def jacobi_sweep_with_stale_factors(p, data, h):
 
 @plant(P, "update", "optimum")
 def update_forgets_the_noise(p, data, h):
-    return pmf.update(p, data, h._replace(noise=1.0))
+    return P.update(p, data, h._replace(noise=1.0))
 
 
 @plant(P, "update", "optimum")
 def update_ignores_a_cell(p, data, h):
     """The first rating counts as one of zero."""
-    return pmf.update(p, jax.tree.map(lambda x: x.at[0].set(0) if x is data.y else x, data), h)
+    return pmf.METHOD.update(
+        p, jax.tree.map(lambda x: x.at[0].set(0) if x is data.y else x, data), h
+    )
 
 
 @plant(P, "update", "relabelling")
@@ -149,17 +151,17 @@ def hidden_ratings_are_not_sampled(data, h):
 @plant(P, "predict", "predict")
 def blocks_are_predicted_upside_down(p, query, h):
     upside_down = query._replace(row=query.row[::-1]) if isinstance(query, Grid) else query
-    return pmf.predict(p, upside_down, h)
+    return pmf.METHOD.predict(p, upside_down, h)
 
 
 @plant(P, "predict", "observed")
 def predictions_forget_the_offset(p, query, h):
-    return pmf.predict(p, query, h._replace(offset=0.0))
+    return pmf.METHOD.predict(p, query, h._replace(offset=0.0))
 
 
 @plant(P, "predict", "observed")
 def intervals_forget_the_noise(p, query, h):
-    return pmf.predict(p, query, h._replace(noise=0.1 * h.noise))
+    return pmf.METHOD.predict(p, query, h._replace(noise=0.1 * h.noise))
 
 
 @plant(replace(P, model=student.model), "predict", "observed")

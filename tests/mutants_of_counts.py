@@ -73,7 +73,7 @@ def the_last_mode_has_no_prior(p, data, h):
 def rows_do_not_see_the_last_mode(p, data, h, mode):
     one = p.U | {data.modes[-1]: jnp.ones_like(p.U[data.modes[-1]])}
     right = p if mode == data.modes[-1] else p._replace(U=one)
-    return cp.conditional_U(right, data, h, mode)
+    return C.conditionals["U"](right, data, h, mode)
 
 
 @plant(C, "moves.rescale", "moves")

@@ -36,7 +36,7 @@ def objective(p, data, h):
 
 
 def predict(p, query, h):
-    normal = pmf.predict(p, query, h)
+    normal = pmf.METHOD.predict(p, query, h)
     return dist.StudentT(DF, normal.loc, normal.scale)
 
 

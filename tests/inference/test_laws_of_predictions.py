@@ -59,7 +59,9 @@ def test_students_t_has_intervals_of_its_draws_and_can_be_compared(heavy, rating
 
 
 def test_the_pit_of_a_law_without_a_cdf_comes_from_its_draws(ratings):
-    of = replace(pmf.METHOD, name="plain", predict=lambda *a: Plain(pmf.predict(*a)), choices=None)
+    of = replace(
+        pmf.METHOD, name="plain", predict=lambda *a: Plain(pmf.METHOD.predict(*a)), choices=None
+    )
     plain = bf.fit(of, ratings, n_components=2, progress=False).predict(ratings)
     exact = stats.norm.cdf(ratings.value, plain.mean, plain.sd)
     # the share of 2,000 draws has an sd of at most .011; 300 cells: five of them
@@ -76,9 +78,9 @@ def test_the_contract_asks_laws_of_counts_for_counts():
             numpyro.sample("rating", law(student.law(pmf.Params(**draws), data, h)), obs=data.y)
 
     def wrong(p, query, h):
-        return dist.Poisson(2 * law(pmf.predict(p, query, h)).rate)
+        return dist.Poisson(2 * law(pmf.METHOD.predict(p, query, h)).rate)
 
-    count = replace(student.METHOD, model=model, predict=lambda *a: law(pmf.predict(*a)))
+    count = replace(student.METHOD, model=model, predict=lambda *a: law(pmf.METHOD.predict(*a)))
     assert check_observed(count, jax.random.key(0)) is None
     with pytest.raises(AssertionError, match="log densities"):
         check_observed(replace(count, predict=wrong), jax.random.key(0))

@@ -58,7 +58,7 @@ def test_a_turned_precision_stays_symmetric():
     data, _ = bf.datasets.make_gaussian(20, 15, 3, density=0.5, seed=0)
     _, hyper = bpmf.METHOD.example(jax.random.key(0))
     hyper = bpmf.METHOD.prepare(data, hyper._replace(n_components=3))
-    p = bpmf.init(jax.random.key(0), data, hyper)
+    p = bpmf.METHOD.init(jax.random.key(0), data, hyper)
     p = p._replace(Lambda_U=np.diag([2e4, 3.0, 1.0]).astype(np.float32))
     for seed in range(20):
         turned = random_copy(jax.random.key(seed), bpmf.METHOD, p).Lambda_U
