@@ -314,6 +314,22 @@ def _alike(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What programs that other data of the same sizes run too may know of the host (`for_programs`)."""
+
+    users: range
+    items: range
+    levels: tuple[float, ...] | None
+    value: range
+    name: str = ""
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        """Not a number: they differ from data to data."""
+        return np.nan, np.nan
+
+
 class Container:
     """A pytree of data: `leaves` names the attributes that JAX traces; `host` holds all other parts."""
 

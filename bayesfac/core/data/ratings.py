@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import Cells, Container, Layout, Query, row_major
+from bayesfac.core.data.cells import Cells, Container, Layout, Query, Sizes, row_major
 from bayesfac.core.data.columns import Columns
 from bayesfac.core.data.features import Encoding, Features, Side, described
 
@@ -34,22 +34,6 @@ class Frame:
         """The mean and the standard deviation of the values."""
         value = self.value.astype(np.float64)
         return float(value.mean()), reading.deviation(value)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What programs that other data of the same sizes run too may know of the host (`for_programs`)."""
-
-    users: range
-    items: range
-    levels: tuple[float, ...] | None
-    value: range
-    name: str = ""
-
-    @property
-    def moments(self) -> tuple[float, float]:
-        """Not a number: they differ from data to data."""
-        return np.nan, np.nan
 
 
 @jax.tree_util.register_pytree_node_class
