@@ -68,7 +68,7 @@ def in_use(fit: "Fit") -> InUse:
     >>> engine = bf.Gibbs(warmup=200, draws=200, chains=1)
     >>> fit = bf.fit("ard_mf", ratings, engine, n_components=6, offset=0.0, progress=False)
     >>> print(fit.in_use)  # doctest: +ELLIPSIS
-    components in use: 2 of at most 6 (in 9...% of the draws; 90 % interval 2 to ...)
+    components in use: 2 of at most 6 (in ...% of the draws; 90 % interval 2 to ...)
     """
     return InUse(_numbers(fit, 1), fit.hyper.n_components)
 

@@ -87,5 +87,6 @@ def test_the_skeleton_keeps_it_too(skeleton):
     assert [name for name, said in kept.items() if said != "kept"] == [
         "gauge",
         "fold_in",
+        "parts",
         "variational",
     ]
