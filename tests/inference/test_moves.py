@@ -9,6 +9,7 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.method import REGISTRY
 from bayesfac.inference.joint import with_values
+from bayesfac.models.ratings import gplvm
 from bayesfac.testing import check_conditionals, check_moves
 from tests.features import with_features
 from tests.planted import HYPER
@@ -43,6 +44,14 @@ def test_moves_of_shared_thresholds_leave_the_joint_alone():
     moves = {name: method.moves[name] for name in ("thresholds", "swell")}
     alone = replace(method, example=example, conditionals={}, augment=None, moves=moves)
     assert check_moves(alone, jax.random.key(0)) is None
+
+
+def test_long_steps_of_positions_leave_the_joint_alone(monkeypatch):
+    """With the usual steps nearly every path is accepted, whatever it computes."""
+    monkeypatch.setattr(gplvm, "STEP", (1.0, 1.3))
+    method = REGISTRY["gplvm"]
+    moves = {"positions": method.moves["positions"]}
+    assert check_moves(replace(method, conditionals={}, moves=moves), jax.random.key(0)) is None
 
 
 def test_rescaling_an_odd_number_of_kinds_leaves_the_joint_alone():

@@ -74,6 +74,7 @@ from bayesfac.parts.estimate import noise_choices
 SWEEPS = 30  # of EM, as for the scales of bpmf
 SHARES = (1, 1 / 2, 1 / 4, 1 / 16, 0)  # of a Gauss-Newton step: the first that does not raise J
 PATHS, LEAPS = 2, 5  # Hamiltonian paths of a Gibbs sweep, and their steps
+STEP = 0.2, 0.5  # the smallest and the largest step of a path
 
 
 class Params(NamedTuple):
@@ -233,7 +234,7 @@ def positions(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 
     def path(number: int, X: jax.Array) -> jax.Array:
         size, push, coin = jax.random.split(jax.random.fold_in(key, number), 3)
-        step = jax.random.uniform(size, (), X.dtype, 0.2, 0.5)
+        step = jax.random.uniform(size, (), X.dtype, *STEP)
         start = jax.random.normal(push, X.shape, X.dtype)
         kick = lambda X: jnp.einsum("jkl,jl->jk", root, slope(X))  # noqa: E731
 
