@@ -63,6 +63,10 @@ class Composition:
         known = not any(f.bias and f.precision.site for f in self.typical.every)
         return known and hasattr(self.observed, "bound")
 
+    def params(self, values: dict[str, Any]) -> Any:
+        """Params with these values of sites, and no others."""
+        return put(self.Params(*[None] * len(self.Params._fields)), values)
+
     # -- the joint ------------------------------------------------------------------------------------
     def objective(self, p: Any, data: Any, h: Any) -> jax.Array:
         """Minus the log joint, up to a constant."""
@@ -74,7 +78,7 @@ class Composition:
         """The NumPyro model."""
         s = self.at(h)
         rows = factors.sample(s.every, data, s.lengths(data), h)
-        p = put(self.Params(*[None] * len(self.Params._fields)), rows)
+        p = self.params(rows)
         self.observed.sampled(p, s.scores(p, data.cells), data, h)
 
     def predict(self, p: Any, query: Any, h: Any) -> Any:
@@ -192,7 +196,7 @@ class Composition:
                 x, size = data.x[group], 1 if group.startswith("implicit") else data.x[group].width
                 found[f"{f.link}.{group}"] = jnp.zeros((x.width, width))
                 found[f"{f.ridge}.{group}"] = jnp.asarray(float(size))
-        return put(self.Params(*[None] * len(self.Params._fields)), found)
+        return self.params(found)
 
     # -- the variational law ------------------------------------------------------------------------------
     def variational(self) -> Variational:
