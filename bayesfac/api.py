@@ -360,14 +360,14 @@ def fit(
         inside = in_models_unit(settled)
         job = Job(method, data, inside, jax.random.key(seed), start, progress, run, probe)
         result = derived(method, data, settled, found := engine.run(job))
-        checked = method.conditionals and getattr(engine, "check", False)
+        checked = method.gibbs.conditionals and getattr(engine, "check", False)
         widths = against_conditionals(job, found.draws, probe) if checked else None
         reasons = list(result.notes)
         result.notes.extend([*unused(start, result), *card.remarks])
-        result.notes.extend(of_spread(card.summary) if "poisson" in method.traits else [])
+        result.notes.extend(of_spread(card.summary) if "poisson" in method.notes.traits else [])
         if result.params is not None:
             collapsed = collapse.remarks(method, result.params, inside, card, data)
-            result.notes.extend([*method.remarks(result.params, data, settled), *collapsed])
+            result.notes.extend([*method.notes.remarks(result.params, data, settled), *collapsed])
             reasons += [note for note in result.notes if note.startswith(COLLAPSED)]
         seconds = time.perf_counter() - begun
     if said := ended_early(method.name, result, reasons):

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.method import REGISTRY, from_sites
+from bayesfac.core.method import REGISTRY, Method, from_sites
+from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.precisions import Gammas
 
 if TYPE_CHECKING:
     from bayesfac.api import Fit
@@ -73,9 +75,18 @@ def in_use(fit: "Fit") -> InUse:
     return InUse(_numbers(fit, 1), fit.hyper.n_components)
 
 
+def limited(method: Method) -> bool:
+    """Whether `n_components` is an upper limit: the rows of both sides share one relevance per component."""
+    structure = method.parts and method.parts.structure
+    if not isinstance(structure, Matrix):
+        return False
+    first, *rest = (f.precision for f in structure.main)
+    return isinstance(first, Gammas) and all(one == first for one in rest)
+
+
 def told(fit: "Fit") -> "Fit":
     """The fit, with a sentence for `print(fit)` on the number of components in use."""
-    if fit.method.in_use is not None:
+    if limited(fit.method):
         chains, draws = next(iter(fit._as_draws().values())).shape[:2]
         numbers = _numbers(fit, max(1, chains * draws // LOOKS))
         fit.info["chosen"].append(str(InUse(numbers, fit.hyper.n_components)))
@@ -84,9 +95,8 @@ def told(fit: "Fit") -> "Fit":
 
 def _numbers(fit: "Fit", step: int) -> np.ndarray:
     """The number in every `step`-th draw of each chain."""
-    count: Any = fit.method.in_use
-    if count is None:
-        known = ", ".join(name for name, one in REGISTRY.items() if one.in_use)
+    if not limited(fit.method):
+        known = ", ".join(name for name, one in REGISTRY.items() if limited(one))
         raise BayesfacError(
             f"Expected a method whose n_components is an upper limit ({known}), got {fit.name}"
         )
@@ -96,5 +106,23 @@ def _numbers(fit: "Fit", step: int) -> np.ndarray:
         for draw in range(0, length, step):
             flat = {site: np.asarray(x[chain, draw], np.float64) for site, x in draws.items()}
             p = from_sites(fit.method, flat)
-            found.append(count(p, card.row_counts, card.col_counts, fit.hyper))
+            found.append(above_noise(p.U, p.V, p.alpha, card.row_counts, card.col_counts))
     return np.reshape(found, (chains, -1))
+
+
+def above_noise(U: Any, V: Any, alpha: Any, by_user: np.ndarray, by_item: np.ndarray) -> int:
+    """The number of singular values above the noise with precision alpha; `by_user`, `by_item` count ratings.
+
+    With r_i ratings of user i, c_j of item j and N in all, take the table sqrt(N / (r_i c_j)) (y_ij - m) of
+    the observed cells. If users and items meet independently, its noise has the same variance 1/alpha in
+    every row and column, and its mean is sqrt(r_i c_j / N) u_i.v_j. For n users and m items, singular values
+    of this mean below (n m)^1/4 / sqrt(alpha) cannot be detected in the table (the transition of Baik, Ben
+    Arous & Péché; for tables Benaych-Georges & Nadakuditi, J. Multivariate Analysis 2012). So the limit has
+    no setting.
+    """
+    n, m = (np.count_nonzero(count) for count in (by_user, by_item))
+    limit = np.sqrt(n * m) * by_user.sum() / np.float64(alpha)
+    left, right = (np.sqrt(count)[:, None] * x for count, x in ((by_user, U), (by_item, V)))
+    value, frame = np.linalg.eigh(left.T @ left)
+    root = frame * np.sqrt(np.maximum(value, 0))
+    return int((np.linalg.eigvalsh(root.T @ (right.T @ right) @ root) > limit).sum())

@@ -83,7 +83,7 @@ def engines(method: str, data: Any, **hyper: Any) -> Costs:
     # `Blocks` takes no features
     able = [name for name in known.engines if name != "Blocks" or not data.x]
     seconds = {name: SECONDS * (FIXED + _work(name, known, data, settled, p)) for name in able}
-    advice = _advice(known.solver, seconds)
+    advice = _advice(known.default_engine, seconds)
     rows = [
         {"engine": name, "gives": GIVES[name], "seconds": s, "advice": advice.get(name, "")}
         for name, s in sorted(seconds.items(), key=lambda one: one[1])
@@ -105,7 +105,9 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
         sweeps = engine.chains * (engine.warmup + engine.draws)
         return max(engine.rows, engine.cols) * sweeps * sweep_work(*known)
     if name == "VB":
-        first = engine.chains * engine.warmup * sweep_work(*known) if method.conditionals else 0.0
+        first = (
+            engine.chains * engine.warmup * sweep_work(*known) if method.gibbs.conditionals else 0.0
+        )
         # a law begins with a sweep; each chain has a law for a few of them
         return first + (VB_SWEEPS + engine.chains * FEW) * work(
             lambda p, data: method.variational.begin(p, data, hyper), p, data
@@ -120,9 +122,9 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
 
 def step_work(method: Method, data: Any, hyper: Any, p: Any) -> float:
     """The work of one step of L-BFGS, or of three sweeps of the method's own solver."""
-    if method.update is None:
+    if method.solver.update is None:
         return gradient_work(method, data, hyper, p)
-    sweep = work(lambda p, data: method.update(p, data, hyper), p, data)  # type: ignore[misc]
+    sweep = work(lambda p, data: method.solver.update(p, data, hyper), p, data)  # type: ignore[misc]
     # after each sweep the objective, in double precision
     return 3 * (sweep + 2 * work(lambda p, data: method.objective(p, data, hyper), p, data))
 

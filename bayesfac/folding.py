@@ -64,9 +64,9 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
 def _by_law(fit: "Fit", data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
     """Whether the new rows have conditional distributions. A point fit of views has a step of its own."""
     if isinstance(data, Views):
-        if fit.is_point or "no_fold_in" in fit.method.traits:
+        if fit.is_point or "no_fold_in" in fit.method.notes.traits:
             return False
-        alone = set(new_rows.own_sites(fit.method, held, axis)) <= set(fit.method.own_rows)
+        alone = set(new_rows.own_sites(fit.method, held, axis)) <= set(fit.method.solver.own_rows)
         return alone and new_rows.drawable(fit.method, fit.hyper, held, axis)
     return isinstance(data, Ratings) and new_rows.drawable(fit.method, fit.hyper, held, axis)
 
@@ -80,8 +80,8 @@ def _check_can(fit: "Fit", data: Any, rows: str, by_law: bool) -> None:
     method, why = fit.method, ""
     if by_law and not fit.is_point and not isinstance(data, Relations):
         return
-    if "no_fold_in" in method.traits:
-        why = method.traits["no_fold_in"]
+    if "no_fold_in" in method.notes.traits:
+        why = method.notes.traits["no_fold_in"]
     elif method.fold_in is None and not isinstance(data, Ratings):
         why = "it has no step for them"
     elif rows == "item" and not by_law:

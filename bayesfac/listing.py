@@ -29,7 +29,7 @@ def methods() -> pd.DataFrame:
             "method": method.name,
             "what": method.paper,
             "data": method.data.__name__,
-            "solver": method.solver,
+            "solver": method.default_engine,
             "engines": ", ".join(method.engines),
             "cite": method.cite,
         }

@@ -203,7 +203,7 @@ def _names(able: Callable[[Method], Any]) -> str:
 
 def _clustering(method: Method) -> Permutation | None:
     """The permutation of the columns of A, if A is rows x clusters."""
-    if "A" not in method.dims or site_dims(method, "A")[:1] != ("row",):
+    if "A" not in method.axes.dims or site_dims(method, "A")[:1] != ("row",):
         return None
     permutations = (free for free in gauge_of(method, ("A",)) if isinstance(free, Permutation))
     return next((free for free in permutations if free.axes.get("A") == 1), None)
@@ -274,7 +274,7 @@ def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
 def _has_columns_of_tasks(method: Method) -> bool:
     """Whether the method has factors F of the rows and B of the blocks, free up to a relabelling only."""
     rows_and_blocks = {"F": ("row", "component"), "B": ("feature.{key}", "component")}
-    if method.data is not Tasks or not rows_and_blocks.items() <= method.dims.items():
+    if method.data is not Tasks or not rows_and_blocks.items() <= method.axes.dims.items():
         return False
     return any(isinstance(g, Permutation) and "F" in g.axes for g in gauge_of(method, ("F",)))
 

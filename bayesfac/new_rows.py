@@ -37,7 +37,7 @@ def own_sites(method: Method, held: Sites, axis: str) -> tuple[str, ...]:
 
 def drawable(method: Method, hyper: Any, held: Sites, axis: str) -> bool:
     """Whether conditionals, and moves of users' rows, can draw all sites of the axis."""
-    moves = method.row_moves(hyper)
+    moves = method.gibbs.row_moves(hyper)
     laws = laws_of(method, from_sites(method, held))
     lacking = [site for site in own_sites(method, held, axis) if site not in laws]
     return bool(laws) and moves is not None and (not lacking or (axis == "user" and bool(moves)))
@@ -60,7 +60,7 @@ def drawn(
     rows: Any = at_mean(method, held, axis, count)
     others = {site: value for site, value in held.items() if site not in rows}
     chains, draws = next(iter(held.values())).shape[:2]
-    exact = method.augment is None and len(rows) == 1
+    exact = method.gibbs.augment is None and len(rows) == 1
     one = sum(x[:, 0].nbytes for x in others.values()) + sum(x.nbytes for x in rows.values())
     size = -(-draws // -(-draws * one // BUFFER))
     block = program(_block, data, method, hyper, tuple(rows))
@@ -123,7 +123,7 @@ def _block(
 def normal(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> bool:
     """Whether the rows have no auxiliary variables, and normal conditionals, whose mean is the mode."""
     laws, kinds = laws_of(method, p), []
-    if method.augment is not None or not set(own) <= set(laws):
+    if method.gibbs.augment is not None or not set(own) <= set(laws):
         return False
 
     def look(p: Any, data: Any) -> int:

@@ -91,7 +91,7 @@ def path(
     """
     record = lookup(method)
     engine = LBFGS(max_iter=200, tol=1e-5, memory=5) if engine is None else engine
-    if record.update is not None:
+    if record.solver.update is not None:
         raise BayesfacError(
             f"Expected a method that L-BFGS solves, got {method}: fit it value by value"
         )

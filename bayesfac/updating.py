@@ -32,7 +32,7 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
         raise BayesfacError(
             f"Expected a fit of ratings or counts, got a fit of {fit.name}: fit it again"
         )
-    if not fit.is_point and not method.conditionals:
+    if not fit.is_point and not method.gibbs.conditionals:
         raise BayesfacError(
             f"{fit.name} has no Gibbs conditionals, so its draws cannot be continued: fit it again"
         )

@@ -63,7 +63,7 @@ def run(task: Numbers) -> Numbers:
     own = {"pretraining": 0, "start": "plsa"} if task["method"] != "heres" else {}
     hyper = method.prepare(data, method.Hyper(**task["settings"], **own))
     p = method.init(jax.random.key(0), data, hyper)
-    update, seconds = jax.jit(lambda p, data: method.update(p, data, hyper)), []
+    update, seconds = jax.jit(lambda p, data: method.solver.update(p, data, hyper)), []
     for _ in range(task["sweeps"]):
         begun = time.perf_counter()
         p = jax.block_until_ready(update(p, data))

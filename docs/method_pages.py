@@ -14,6 +14,8 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import TRAITS, Method, Permutation, Rotation, gauge_of
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+from tests.waived import WAIVED  # noqa: E402
 
 
 def page(method: Method) -> str:
@@ -106,8 +108,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def folds(method: Method) -> bool:
     """Whether rows can be added to some fit of the method: by its own step, by conditionals or by descent."""
-    own = method.fold_in or issubclass(method.data, Ratings) and method.conditionals
-    return bool(own or issubclass(method.data, Ratings) and "no_fold_in" not in method.traits)
+    own = method.fold_in or issubclass(method.data, Ratings) and method.gibbs.conditionals
+    return bool(own or issubclass(method.data, Ratings) and "no_fold_in" not in method.notes.traits)
 
 
 def facts(method: Method) -> str:
@@ -122,18 +124,18 @@ def facts(method: Method) -> str:
         ],
         ["Cite", reference(method.cite)],
     ]
-    if method.conditionals:
-        blocks = [*method.conditionals, *method.moves]
+    if method.gibbs.conditionals:
+        blocks = [*method.gibbs.conditionals, *method.gibbs.moves]
         rows.insert(
             3, ["Gibbs\N{NO-BREAK SPACE}sweep", ", ".join(f"`{block}`" for block in blocks)]
         )
-    if "views_given" in method.traits:
+    if "views_given" in method.notes.traits:
         rows.insert(1, ["Models", "the labels, conditional on the features"])
     return table(["", ""], rows)
 
 
 def solver(method: Method) -> str:
-    if method.update:
+    if method.solver.update:
         return "`FixedPoint`: repeats `update`, which never raises the objective"
     return "`LBFGS` on the objective; the method has no `update`"
 
@@ -160,7 +162,7 @@ def picture(method: Method, look: graph.Picture) -> str:
     rows = []
     for name, node in look.nodes.items():
         field, _, key = name.partition(".")
-        axes = [dim.format(key=key or "view") for dim in method.dims.get(field, ())]
+        axes = [dim.format(key=key or "view") for dim in method.axes.dims.get(field, ())]
         given = ", ".join(f"`{p}`" for p in node.parents)
         rows.append([f"`{name}`", f"`{node.law}`" if node.kind != "factor" else "",
                      " × ".join(axes), given, node.kind])  # fmt: skip
@@ -196,12 +198,12 @@ def notes(method: Method, sites: tuple[str, ...]) -> list[str]:
     parts = ["## What is not identified", "\n".join(f"- {one}" for one in free)] if free else []
     if parts:
         parts.append("Why that matters: [can I trust this posterior?](../trust.md)")
-    known = [f"- {TRAITS[trait]}: {prose(why)}" for trait, why in method.traits.items()]
+    known = [f"- {TRAITS[trait]}: {prose(why)}" for trait, why in method.notes.traits.items()]
     if known:
         parts += ["## What to know before using it", "\n".join(known)]
-    if method.waived:
+    if waived := WAIVED.get(method.name):
         parts += ["## Checks of the contract that the method does not pass, and why"]
-        parts += ["\n".join(f"- *{check}*: {prose(why)}" for check, why in method.waived.items())]
+        parts += ["\n".join(f"- *{check}*: {prose(why)}" for check, why in waived.items())]
     return parts
 
 
@@ -225,13 +227,13 @@ def moved(free: Rotation | Permutation) -> str:
 def code(method: Method) -> list[str]:
     """The solver (`update` or the objective) and the model, to compare with the paper."""
     parts = []
-    if method.update and method.update.__module__ != method.module:
+    if method.solver.update and method.solver.update.__module__ != method.module:
         said = (
             "Each block in turn at the mode of its conditional, by [parts](../parts.md), of this J."
         )
         parts += ["## Update", said, block(method.objective)]
-    elif method.update:
-        parts += ["## Update", "One sweep of the solver.", block(method.update)]
+    elif method.solver.update:
+        parts += ["## Update", "One sweep of the solver.", block(method.solver.update)]
     else:
         objective = block(method.objective)
         parts += ["## Update", "None: L-BFGS minimises this objective by its gradient.", objective]

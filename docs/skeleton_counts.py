@@ -28,7 +28,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.laws.counts import LogGamma, PoissonTable, UnsurePoisson
 from bayesfac.core.math import normals
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Method, Notes, Sampler, Solver, register
 
 
 class Params(NamedTuple):
@@ -124,16 +124,20 @@ METHOD = register(
         prepare=prepare,
         init=init,
         objective=objective,
-        update=update,
         model=model,
         predict=predict,
         example=example,
-        conditionals={"log_theta": conditional_log_theta, "log_beta": conditional_log_beta},
-        dims={"log_theta": ("user",), "log_beta": ("item",)},
-        traits={
-            "nonnegative": "counts are not negative",
-            "poisson": "counts are Poisson numbers, given the factors",
-            "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
-        },
+        solver=Solver(update=update),
+        gibbs=Sampler(
+            conditionals={"log_theta": conditional_log_theta, "log_beta": conditional_log_beta}
+        ),
+        axes=Axes(dims={"log_theta": ("user",), "log_beta": ("item",)}),
+        notes=Notes(
+            traits={
+                "nonnegative": "counts are not negative",
+                "poisson": "counts are Poisson numbers, given the factors",
+                "no_minibatch": "a law of the whole table: a sample of the listed pairs lacks the zeros",
+            },
+        ),
     )
 )

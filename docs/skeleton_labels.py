@@ -30,7 +30,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner, pick
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Method, Notes, Sampler, Solver, register
 
 
 class Params(NamedTuple):
@@ -140,18 +140,20 @@ METHOD = register(
         prepare=prepare,
         init=init,
         objective=objective,
-        update=update,
         model=model,
         derive=derive,
         fold_in=fold_in,
         predict=predict,
         example=example,
-        conditionals={"b": conditional_b, "d": conditional_d},
-        dims={
-            "b": ("feature.labels",),
-            "d": ("task", "feature.labels"),
-            "D": ("row", "feature.labels"),
-        },
-        traits=labels.LABELS_ALONE,
+        solver=Solver(update=update),
+        gibbs=Sampler(conditionals={"b": conditional_b, "d": conditional_d}),
+        axes=Axes(
+            dims={
+                "b": ("feature.labels",),
+                "d": ("task", "feature.labels"),
+                "D": ("row", "feature.labels"),
+            },
+        ),
+        notes=Notes(traits=labels.LABELS_ALONE),
     )
 )

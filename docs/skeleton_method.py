@@ -26,7 +26,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.math import pick
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Method, Sampler, Solver, register
 
 
 class Params(NamedTuple):
@@ -136,11 +136,11 @@ METHOD = register(
         prepare=prepare,
         init=init,
         objective=objective,
-        update=update,
         model=model,
         predict=predict,
         example=example,
-        conditionals={"b": conditional_b, "c": conditional_c},
-        dims={"b": ("user",), "c": ("item",)},
+        solver=Solver(update=update),
+        gibbs=Sampler(conditionals={"b": conditional_b, "c": conditional_c}),
+        axes=Axes(dims={"b": ("user",), "c": ("item",)}),
     )
 )

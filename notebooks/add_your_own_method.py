@@ -37,7 +37,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.laws.counts import UnsurePoisson
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import Axes, Method, Permutation, Sampler, Solver, register
 from bayesfac.testing import contract
 
 plt.style.use("bayesfac.style")  # that of the reports
@@ -209,14 +209,15 @@ METHOD = register(
         prepare=prepare,
         init=init,
         objective=objective,
-        update=update,
         model=model,
         predict=predict,
         example=example,
-        augment=augment,
-        conditionals={"U": conditional(0), "V": conditional(1)},
-        gauge=(Permutation({"U": 1, "V": 1}, "taste"),),
-        dims={"U": ("user", "taste"), "V": ("item", "taste")},
+        solver=Solver(update=update),
+        gibbs=Sampler(conditionals={"U": conditional(0), "V": conditional(1)}, augment=augment),
+        axes=Axes(
+            dims={"U": ("user", "taste"), "V": ("item", "taste")},
+            gauge=(Permutation({"U": 1, "V": 1}, "taste"),),
+        ),
     )
 )
 for check, answer in contract(METHOD).items():

@@ -75,8 +75,8 @@ def numbers(method, kept=None):
     found["log joint"] = np.array([float(log_joint(method, p, data, hyper)) for p in every])
     told("gradient", sites(jax.jit(jax.grad(lambda p: method.objective(p, data, hyper)))(p)))
     sampler(method, p, other, data, hyper, told)
-    if method.update:
-        told("update", sites(jax.jit(lambda p: method.update(p, data, hyper))(p)))
+    if method.solver.update:
+        told("update", sites(jax.jit(lambda p: method.solver.update(p, data, hyper))(p)))
     if law := method.variational:
         q = jax.jit(lambda p: law.begin(p, data, hyper))(p)
         sweep = jax.jit(lambda q: law.update(q, data, hyper))
@@ -92,14 +92,14 @@ def numbers(method, kept=None):
 def sampler(method, p, other, data, hyper, told):
     """Conditionals: a draw, and the density of another point; moves."""
     key, more = jax.random.key(3), ()
-    if method.augment:
-        more = (method.augment(p, data, hyper).sample(key),)
+    if method.gibbs.augment:
+        more = (method.gibbs.augment(p, data, hyper).sample(key),)
         told("auxiliary", more)
     for site, law in laws_of(method, p).items():
         own = law(p, data, hyper, *more)
         told(f"conditional {site}", own.sample(key))
         told(f"density {site}", jnp.sum(own.log_prob(sites(other)[site])))
-    for name, move in method.moves.items():
+    for name, move in method.gibbs.moves.items():
         told(f"move {name}", sites(jax.jit(lambda key, p, m=move: m(key, p, data, hyper))(key, p)))
 
 

@@ -23,6 +23,7 @@ from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics import mggm, mvplsa, plsa
 from bayesfac.parts.observed.normal import Normal
 from tests import student
+from tests.records import changed, entry
 
 MUTANTS = {}
 
@@ -32,9 +33,9 @@ def plant(method, field, check):
 
     def register(function):
         name, _, key = field.partition(".")
-        wrong = {**getattr(method, name), key: function} if key else function
+        wrong = {**entry(method, name), key: function} if key else function
         label = f"{method.name}: {function.__name__.replace('_', ' ')}"
-        MUTANTS[label] = check, replace(method, **{name: wrong})
+        MUTANTS[label] = check, changed(method, **{name: wrong})
         return function
 
     return register
@@ -84,31 +85,31 @@ def jacobi_sweep_with_stale_factors(p, data, h):
 
 @plant(P, "update", "optimum")
 def update_forgets_the_noise(p, data, h):
-    return P.update(p, data, h._replace(noise=1.0))
+    return P.solver.update(p, data, h._replace(noise=1.0))
 
 
 @plant(P, "update", "optimum")
 def update_ignores_a_cell(p, data, h):
     """The first rating counts as one of zero."""
-    return pmf.METHOD.update(
+    return pmf.METHOD.solver.update(
         p, jax.tree.map(lambda x: x.at[0].set(0) if x is data.y else x, data), h
     )
 
 
 @plant(P, "update", "relabelling")
 def update_treats_the_first_row_apart(p, data, h):
-    q = P.update(p, data, h)
+    q = P.solver.update(p, data, h)
     return q._replace(U=q.U.at[0].multiply(1.01))
 
 
 @plant(P, "update", "tree")
 def update_falls_back_to_single_precision(p, data, h):
-    return jax.tree.map(jnp.float32, P.update(p, data, h))
+    return jax.tree.map(jnp.float32, P.solver.update(p, data, h))
 
 
 @plant(P, "conditionals.U", "conditionals")
 def conditional_forgets_the_noise(p, data, h):
-    return P.conditionals["U"](p, data, h._replace(noise=1.0))
+    return P.gibbs.conditionals["U"](p, data, h._replace(noise=1.0))
 
 
 def cost_of_zeros(p, data, h):
@@ -171,11 +172,11 @@ def student_t_forgets_the_offset(p, query, h):
 
 MUTANTS["pmf: axes exchanged"] = (
     "structure",
-    replace(P, dims={**P.dims, "U": ("item", "component")}),
+    changed(P, dims={**P.axes.dims, "U": ("item", "component")}),
 )
 MUTANTS["pmf: U turns alone"] = (
     "gauge",
-    replace(P, gauge=(replace(P.gauge("UV")[0], axes={"U": 1}),)),
+    changed(P, gauge=(replace(P.axes.gauge("UV")[0], axes={"U": 1}),)),
 )
 
 # -- bpmf -----------------------------------------------------------------------------------------
@@ -195,13 +196,13 @@ def prior_of_the_means_dropped(data, h):
 @plant(B, "update", "optimum")
 def wishart_mode_off_by_one(p, data, h):
     """(nu - K) times the scale matrix, where nu - K - 1 = n belongs."""
-    q = B.update(p, data, h)
+    q = B.solver.update(p, data, h)
     return q._replace(Lambda_U=q.Lambda_U * (len(p.U) + 1) / len(p.U))
 
 
 @plant(B, "update", "optimum")
 def a_block_is_frozen(p, data, h):
-    return B.update(p, data, h)._replace(alpha=p.alpha)
+    return B.solver.update(p, data, h)._replace(alpha=p.alpha)
 
 
 @plant(B, "conditionals.Lambda_U", "conditionals")
@@ -211,7 +212,7 @@ def the_mean_itself_is_no_row(p, data, h):
 
 @plant(B, "conditionals.alpha", "conditionals")
 def noise_from_half_the_cells(p, data, h):
-    right = B.conditionals["alpha"](p, data, h)
+    right = B.gibbs.conditionals["alpha"](p, data, h)
     return dist.Gamma(h.alpha_shape + 0.25 * len(data.y), right.rate)
 
 
@@ -229,7 +230,7 @@ MUTANTS["bpmf: parts with other scores"] = (
 
 @plant(B, "moves.rescale", "moves")
 def one_side_moves_alone(key, p, data, h):
-    return B.moves["rescale"](key, p, data, h)._replace(V=p.V)
+    return B.gibbs.moves["rescale"](key, p, data, h)._replace(V=p.V)
 
 
 # -- plsa -----------------------------------------------------------------------------------------
@@ -415,12 +416,14 @@ def falling_short(method):
     """
 
     def update(p, data, h):
-        return jax.tree.map(lambda old, new: new + (old - new) / 1000, p, method.update(p, data, h))
+        return jax.tree.map(
+            lambda old, new: new + (old - new) / 1000, p, method.solver.update(p, data, h)
+        )
 
     def objective(p, data, h):
         return method.objective(p, data, h) * (1 + 1e-6)
 
-    return replace(method, objective=objective, update=update if method.update else None)
+    return changed(method, objective=objective, update=update if method.solver.update else None)
 
 
 for name, method in sorted(REGISTRY.items()):

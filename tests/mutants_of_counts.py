@@ -38,7 +38,7 @@ def zeros_are_as_sure_as_ones(p, data, h):
 
 @plant(W, "conditionals.U", "conditionals")
 def own_pairs_count_in_both_sums(p, data, h):
-    right = W.conditionals["U"](p, data, h)
+    right = W.gibbs.conditionals["U"](p, data, h)
     return GaussianRows(
         right.rows, right.target, right.V, right.weight + h.noise**-2, right.precision, right.shift
     )
@@ -73,16 +73,16 @@ def the_last_mode_has_no_prior(p, data, h):
 def rows_do_not_see_the_last_mode(p, data, h, mode):
     one = p.U | {data.modes[-1]: jnp.ones_like(p.U[data.modes[-1]])}
     right = p if mode == data.modes[-1] else p._replace(U=one)
-    return C.conditionals["U"](right, data, h, mode)
+    return C.gibbs.conditionals["U"](right, data, h, mode)
 
 
 @plant(C, "moves.rescale", "moves")
 def only_one_mode_is_rescaled(key, p, data, h):
     mode = data.modes[0]
-    return p._replace(U=p.U | {mode: C.moves["rescale"](key, p, data, h).U[mode]})
+    return p._replace(U=p.U | {mode: C.gibbs.moves["rescale"](key, p, data, h).U[mode]})
 
 
 @plant(C, "update", "golden")
 def the_mean_of_a_precision_and_not_its_mode(p, data, h):
-    new = {m: C.conditionals["Lambda"](p, data, h, m).mean for m in data.modes}
-    return cp.METHOD.update(p, data, h)._replace(Lambda=new)
+    new = {m: C.gibbs.conditionals["Lambda"](p, data, h, m).mean for m in data.modes}
+    return cp.METHOD.solver.update(p, data, h)._replace(Lambda=new)

@@ -12,6 +12,7 @@ from bayesfac.models.tensors import cp
 from bayesfac.models.topics import mvplsa, plsa
 from bayesfac.parts.observed.normal import Normal
 from tests.mutants import MUTANTS, plant
+from tests.records import changed
 
 
 def plant_law(method, field):
@@ -169,4 +170,4 @@ def labels_of_new_rows_weigh_too_much(p, data, h):
 
 
 # -- symmetries -----------------------------------------------------------------------------------
-MUTANTS["pmf: no word of its rotations"] = "gauge", replace(pmf.METHOD, gauge=())
+MUTANTS["pmf: no word of its rotations"] = "gauge", changed(pmf.METHOD, gauge=())

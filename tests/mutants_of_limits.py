@@ -19,7 +19,7 @@ def the_means_are_no_rows(p, data, h):
 
 @plant(A, "conditionals.tau", "conditionals")
 def a_precision_of_the_users_alone(p, data, h):
-    right = A.conditionals["tau"](p, data, h)
+    right = A.gibbs.conditionals["tau"](p, data, h)
     items = jnp.sum((p.V - p.mu_V) ** 2, 0) + h.beta0 * p.mu_V**2
     return dist.Gamma(right.concentration, right.rate - 0.5 * items)
 

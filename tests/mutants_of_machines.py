@@ -17,18 +17,18 @@ def the_level_is_free(p, data, h):
 
 @plant(F, "conditionals.tau", "conditionals")
 def the_mean_adds_no_degree_of_freedom(p, data, h, side):
-    right = F.conditionals["tau"](p, data, h, side)
+    right = F.gibbs.conditionals["tau"](p, data, h, side)
     return dist.Gamma(right.concentration - 0.5, right.rate)
 
 
 @plant(F, "conditionals.bias_user", "conditionals")
 def biases_of_users_are_about_zero(p, data, h):
-    return F.conditionals["bias_user"](p._replace(level=jnp.zeros(())), data, h)
+    return F.gibbs.conditionals["bias_user"](p._replace(level=jnp.zeros(())), data, h)
 
 
 @plant(F, "update", "golden")
 def scales_are_not_balanced(p, data, h):
-    return settled(p, F.conditionals, (), data, h)
+    return settled(p, F.gibbs.conditionals, (), data, h)
 
 
 @plant(O, "objective", "joint")
@@ -38,4 +38,4 @@ def a_bias_of_items_is_counted_twice(p, data, h):
 
 @plant(O, "conditionals.V", "conditionals")
 def items_forget_the_biases(p, data, h, z):
-    return O.conditionals["V"](p._replace(bias_user=0 * p.bias_user), data, h, z)
+    return O.gibbs.conditionals["V"](p._replace(bias_user=0 * p.bias_user), data, h, z)

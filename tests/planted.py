@@ -1,7 +1,5 @@
 """Samplers that are known to be wrong, each in one thing; Geweke's test and calibration must see them."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 
@@ -11,6 +9,7 @@ from bayesfac.models.ratings._shared.normal_wishart import SIDES
 from bayesfac.models.tasks._row_groups import SharedRows
 from bayesfac.parts.observed.thresholds import rising
 from bayesfac.parts.scales import turned
+from tests.records import changed
 
 # settings that differ from those of the example: weak losses and light tails
 WEAKER = {
@@ -25,7 +24,7 @@ WEAKER = {
     "fm": {"alpha_shape": 3.0, "alpha_rate": 3.0},
 }
 # {method: changed settings} of every method that Gibbs can run
-HYPER = {name: WEAKER.get(name, {}) for name, m in sorted(REGISTRY.items()) if m.conditionals}
+HYPER = {name: WEAKER.get(name, {}) for name, m in sorted(REGISTRY.items()) if m.gibbs.conditionals}
 
 
 def planted():  # noqa: C901  # a list of bugs, not a branch
@@ -33,36 +32,36 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     pmf, bpmf = REGISTRY["pmf"], REGISTRY["bpmf"]
 
     def with_block(method, site, wrong):
-        return dataclasses.replace(method, conditionals={**method.conditionals, site: wrong})
+        return changed(method, conditionals={**method.gibbs.conditionals, site: wrong})
 
     def rows(method, site, **change):
         def wrong(p, data, hyper):
-            right = method.conditionals[site](p, data, hyper)
+            right = method.gibbs.conditionals[site](p, data, hyper)
             fields = {n: getattr(right, n) for n in GaussianRows.pytree_data_fields}
             return GaussianRows(**{**fields, **{n: f(fields[n]) for n, f in change.items()}})
 
         return with_block(method, site, wrong)
 
     def alpha(p, data, hyper):
-        right = bpmf.conditionals["alpha"](p, data, hyper)
+        right = bpmf.gibbs.conditionals["alpha"](p, data, hyper)
         return type(right)(right.concentration + len(data.y) / 2, right.rate)
 
     heres = REGISTRY["heres"]
 
     def halved(p, data, hyper, w, block):
-        right = heres.conditionals["B"](p, data, hyper, w, block)
+        right = heres.gibbs.conditionals["B"](p, data, hyper, w, block)
         return SharedRows(right.shift / 2, right.precision / 2, right.spans)
 
     def unlabelled(p, data, hyper, w):
-        return heres.conditionals["F"](p, data, hyper._replace(weight=0.1), w)
+        return heres.gibbs.conditionals["F"](p, data, hyper._replace(weight=0.1), w)
 
     margin, ordinal = REGISTRY["gibbs_mmmf"], REGISTRY["ordinal_mf"]
 
     def no_prior(p, data, hyper, g):
-        return margin.conditionals["theta"](p, data, hyper._replace(scale_theta=20.0), g)
+        return margin.gibbs.conditionals["theta"](p, data, hyper._replace(scale_theta=20.0), g)
 
     def no_level(key, p, data, hyper):
-        return margin.moves["shift"](key, p, data, hyper._replace(scale_theta=20.0))
+        return margin.gibbs.moves["shift"](key, p, data, hyper._replace(scale_theta=20.0))
 
     def always(key, p, data, hyper):
         return p._replace(
@@ -76,67 +75,69 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
     cp = REGISTRY["cp"]
 
     def twice(p, data, hyper):
-        right = cp.conditionals["alpha"](p, data, hyper)
+        right = cp.gibbs.conditionals["alpha"](p, data, hyper)
         return type(right)(right.concentration + len(data) / 2, right.rate)
 
     def two_modes(p, data, hyper, mode):
         last = data.modes[-1]
         ones = p.U | ({} if mode == last else {last: jnp.ones_like(p.U[last])})
-        return cp.conditionals["U"](p._replace(U=ones), data, hyper, mode)
+        return cp.gibbs.conditionals["U"](p._replace(U=ones), data, hyper, mode)
 
     cmf = REGISTRY["cmf"]
 
     def twice_words(p, data, hyper, z, name):
-        right = cmf.conditionals["alpha"](p, data, hyper, z, name)
+        right = cmf.gibbs.conditionals["alpha"](p, data, hyper, z, name)
         return type(right)(right.concentration + len(data.observed(name)) / 2, right.rate)
 
     def without_tags(p, data, hyper, z, kind):
-        right = cmf.conditionals["U"](p, data, hyper, z, kind)
+        right = cmf.gibbs.conditionals["U"](p, data, hyper, z, kind)
         fields = {n: getattr(right, n) for n in GaussianRows.pytree_data_fields}
         weight = right.weight.at[data.spans["tags"]].set(0)
         return GaussianRows(**{**fields, "weight": weight})
 
     def swollen_tags(key, p, data, hyper):
-        return cmf.moves["swell"](key, p, data, hyper._replace(rate=9.0))
+        return cmf.gibbs.moves["swell"](key, p, data, hyper._replace(rate=9.0))
 
     hpf, wrmf, ard = REGISTRY["hpf"], REGISTRY["wrmf"], REGISTRY["ard_mf"]
 
     def one_side(p, data, hyper):
-        right = ard.conditionals["tau"](p, data, hyper)
+        right = ard.gibbs.conditionals["tau"](p, data, hyper)
         return type(right)(right.concentration - len(p.V) / 2, right.rate)
 
     def free(key, p, data, hyper):
-        return ard.moves["swell"](key, p, data, hyper._replace(tau_rate=1e-6))
+        return ard.gibbs.moves["swell"](key, p, data, hyper._replace(tau_rate=1e-6))
 
     fm, ordinal_fm = REGISTRY["fm"], REGISTRY["ordinal_fm"]
 
     def half_noise(p, data, hyper):
-        right = fm.conditionals["alpha"](p, data, hyper)
+        right = fm.gibbs.conditionals["alpha"](p, data, hyper)
         return type(right)(right.concentration + len(data) / 2, right.rate)
 
     def shifted(key, p, data, hyper):
-        return fm.moves["shift"](key, p, data, hyper._replace(beta0=20.0))
+        return fm.gibbs.moves["shift"](key, p, data, hyper._replace(beta0=20.0))
 
     def grown(key, p, data, hyper):
-        return ordinal_fm.moves["swell"](key, p, data, hyper._replace(tau_rate=9.0))
+        return ordinal_fm.gibbs.moves["swell"](key, p, data, hyper._replace(tau_rate=9.0))
 
     def halved_rate(p, data, hyper, z):
-        right = hpf.conditionals["log_theta"](p, data, hyper, z)
+        right = hpf.gibbs.conditionals["log_theta"](p, data, hyper, z)
         return type(right)(right.shape_, right.rate / 2)
 
     plsa, mvplsa, ltm, mggm = (REGISTRY[name] for name in ("plsa", "mvplsa", "ltm", "mggm"))
 
     def prior_twice(p, data, hyper, parts):
-        return plsa.conditionals["A"](p, data, hyper._replace(a=2 * hyper.a - 1), parts)
+        return plsa.gibbs.conditionals["A"](p, data, hyper._replace(a=2 * hyper.a - 1), parts)
 
     def sharper(p, data, hyper, parts, view):
-        return mvplsa.conditionals["B"](p, data, hyper._replace(b=2 * hyper.b - 1), parts, view)
+        return mvplsa.gibbs.conditionals["B"](
+            p, data, hyper._replace(b=2 * hyper.b - 1), parts, view
+        )
 
     def alone(p, data, hyper, parts):
-        return ltm.conditionals["A"](p, data, hyper._replace(penalty=0.0), parts)
+        return ltm.gibbs.conditionals["A"](p, data, hyper._replace(penalty=0.0), parts)
 
     def flat_weights(p, data, hyper, parts):
-        return mggm.conditionals["alpha"](p, data, hyper._replace(penalty=0.0), parts)
+        return mggm.gibbs.conditionals["alpha"](p, data, hyper._replace(penalty=0.0), parts)
 
     return {
         "plsa: the prior counted twice": (plsa, with_block(plsa, "A", prior_twice)),
@@ -146,18 +147,18 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         "fm: ratings counted twice in alpha": (fm, with_block(fm, "alpha", half_noise)),
         "fm: a shift that ignores the prior of means": (
             fm,
-            dataclasses.replace(fm, moves={**fm.moves, "shift": shifted}),
+            changed(fm, moves={**fm.gibbs.moves, "shift": shifted}),
         ),
         "ordinal_fm: scores that swell with another prior": (
             ordinal_fm,
-            dataclasses.replace(ordinal_fm, moves={**ordinal_fm.moves, "swell": grown}),
+            changed(ordinal_fm, moves={**ordinal_fm.gibbs.moves, "swell": grown}),
         ),
         "hpf: half the rate of theta": (hpf, with_block(hpf, "log_theta", halved_rate)),
         "cmf: cells counted twice in alpha": (cmf, with_block(cmf, "alpha", twice_words)),
         "cmf: rows do not see the tags": (cmf, with_block(cmf, "U", without_tags)),
         "cmf: tags that swell with another prior": (
             cmf,
-            dataclasses.replace(cmf, moves={**cmf.moves, "swell": swollen_tags}),
+            changed(cmf, moves={**cmf.gibbs.moves, "swell": swollen_tags}),
         ),
         "cp: cells counted twice in alpha": (cp, with_block(cp, "alpha", twice)),
         "cp: rows do not see the last mode": (cp, with_block(cp, "U", two_modes)),
@@ -168,18 +169,18 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         ),
         "gibbs_mmmf: levels without their prior": (
             margin,
-            dataclasses.replace(margin, moves={"shift": no_level}),
+            changed(margin, moves={"shift": no_level}),
         ),
         "ordinal_mf: every step of the thresholds accepted": (
             ordinal,
-            dataclasses.replace(ordinal, moves={"thresholds": always}),
+            changed(ordinal, moves={"thresholds": always}),
         ),
         "heres: half a precision": (heres, with_block(heres, "B", halved)),
         "heres: rows that hardly see their labels": (heres, with_block(heres, "F", unlabelled)),
         "ard_mf: tau from the rows of one side": (ard, with_block(ard, "tau", one_side)),
         "ard_mf: scales that move without their prior": (
             ard,
-            dataclasses.replace(ard, moves={**ard.moves, "swell": free}),
+            changed(ard, moves={**ard.gibbs.moves, "swell": free}),
         ),
         "pmf: noise forgotten": (pmf, rows(pmf, "U", weight=lambda w: jnp.ones_like(w))),
         "pmf: prior dropped": (pmf, rows(pmf, "V", precision=lambda L: 0.05 * L)),
@@ -187,6 +188,6 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
         "bpmf: ratings counted twice in alpha": (bpmf, with_block(bpmf, "alpha", alpha)),
         "bpmf: a scale move that ignores the prior": (
             bpmf,
-            dataclasses.replace(bpmf, moves={"s": scaled}),
+            changed(bpmf, moves={"s": scaled}),
         ),
     }

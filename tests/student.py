@@ -1,13 +1,12 @@
 """`pmf` with heavy tails: a law whose quantiles NumPyro has only with packages that nobody must install."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core.math import inner
 from bayesfac.models.ratings import pmf
+from tests.records import changed
 
 DF = 5.0
 
@@ -40,7 +39,7 @@ def predict(p, query, h):
     return dist.StudentT(DF, normal.loc, normal.scale)
 
 
-METHOD = replace(
+METHOD = changed(
     pmf.METHOD, name="student", model=model, objective=objective, predict=predict,
-    update=None, conditionals={}, choices=None,
+    update=None, conditionals={}, candidates=None,
 )  # fmt: skip

@@ -1,7 +1,5 @@
 """Settings that the user leaves open: chosen by held-out ratings, shown, and reproduced by `fit.hyper`."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from bayesfac.core.math import edge
 from bayesfac.core.method import REGISTRY, settle
 from bayesfac.parts.estimate import noise_choices
 from bayesfac.parts.observed.margins import HALF
+from tests.records import changed
 
 FALLING = "; the last candidate, and the score was still falling: try a larger penalty"
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)
@@ -85,9 +84,9 @@ def test_default_numbers_are_reduced_to_what_small_data_allow():
 def test_tables_with_fewer_items_than_the_default_components_have_candidates():
     few = bf.Ratings(np.random.default_rng(0).integers(1, 6, (120, 5)), levels=5)
     for method in REGISTRY.values():
-        other_data = method.name == "bmmmf" or method.choices is noise_choices
-        if method.choices is not None and method.data is bf.Ratings and not other_data:
-            assert method.choices(few, method.Hyper(), {}), method.name
+        other_data = method.name == "bmmmf" or method.choose.candidates is noise_choices
+        if method.choose.candidates is not None and method.data is bf.Ratings and not other_data:
+            assert method.choose.candidates(few, method.Hyper(), {}), method.name
     fit = bf.fit("pmf", few, progress=False)
     assert fit.hyper.n_components == 5 and fit.notes[0].startswith("chosen: ")
 
@@ -130,7 +129,7 @@ def test_a_choice_at_the_end_of_its_candidates_goes_on_or_says_so(
 
     monkeypatch.setattr(choosing, "Search", Made)
     listed = [{"penalty": penalty} for penalty in penalties]
-    mmmf = replace(REGISTRY["mmmf"], choices=lambda *given: [] if given[2] else listed)
+    mmmf = changed(REGISTRY["mmmf"], candidates=lambda *given: [] if given[2] else listed)
     found = choose(mmmf, ratings, {"n_components": 2}, 0)
     assert found.how[0].endswith("short fits" + said)
     assert found.values["penalty"] == pytest.approx(chosen, rel=0.3)

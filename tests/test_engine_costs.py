@@ -65,7 +65,7 @@ def test_other_kinds_of_data(name):
     data, hyper = method.example(jax.random.key(0))
     costs = bf.engines(name, data, **hyper._asdict())
     assert np.isfinite(costs["seconds"]).all()
-    assert costs.recommended[0] == method.solver
+    assert costs.recommended[0] == method.default_engine
 
 
 def test_the_table_prints_whole():

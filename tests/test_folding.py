@@ -105,7 +105,7 @@ WEIGHTS = [
 def test_lsa_mml_takes_the_next_step_of_training(hyper):
     """Its sweep begins with the rows, so folding in all of them is exactly that part of one more."""
     data, fit = training(), point("lsa_mml", **hyper)
-    once = fit.method.update(fit.params, rescaled(data, fit.data.scales), fit.hyper)
+    once = fit.method.solver.update(fit.params, rescaled(data, fit.data.scales), fit.hyper)
     np.testing.assert_allclose(fit.fold_in(data).params.P, once.P, rtol=1e-8, atol=1e-10)
 
 

@@ -20,7 +20,7 @@ COUNTS = rng.poisson(1 + 6.0 * (np.arange(15)[:, None] % 3 == np.arange(8) % 3))
 BY_DESCENT = [
     pytest.param(n, marks=[] if n in ("pmf", "pmmmf") else pytest.mark.slow)
     for n, m in sorted(REGISTRY.items())
-    if m.data is bf.Ratings and "no_fold_in" not in m.traits
+    if m.data is bf.Ratings and "no_fold_in" not in m.notes.traits
 ]  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def ratings(name, rows=slice(None)):
 
 @cache
 def point(name, **hyper):
-    engine = bf.FixedPoint(300, tol=1e-10) if REGISTRY[name].update else bf.LBFGS(300)
+    engine = bf.FixedPoint(300, tol=1e-10) if REGISTRY[name].solver.update else bf.LBFGS(300)
     few = {"members": 2} if "members" in REGISTRY[name].Hyper._fields else {}
     return bf.fit(name, ratings(name), engine, n_components=2, progress=False, **few | hyper)
 
@@ -66,7 +66,7 @@ def test_users_of_training_come_back(name):
     few = ratings(name, slice(3))
     alone = fit.fold_in(few).predict(few).mean
     np.testing.assert_allclose(alone, folded.predict(few).mean, atol=1e-4)
-    own = {site for site, dims in fit.method.dims.items() if "user" in dims}
+    own = {site for site, dims in fit.method.axes.dims.items() if "user" in dims}
     before, after = sites(fit.params), sites(folded.params)
     assert before.keys() == after.keys()
     for site in before.keys() - own:

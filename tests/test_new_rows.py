@@ -149,7 +149,7 @@ def test_users_of_training_come_back_with_their_uncertainty(name):
     """A fit's own users, folded in, are predicted as by the fit, within the spread of its few draws."""
     fit, data = posterior(name), training(name)
     folded = fit.fold_in(data)
-    own = {site for site, dims in fit.method.dims.items() if "user" in dims}
+    own = {site for site, dims in fit.method.axes.dims.items() if "user" in dims}
     for site, x in folded.draws.items():
         assert x.shape == fit.draws[site].shape
         assert np.array_equal(x, fit.draws[site]) == (site not in own), site

@@ -11,7 +11,6 @@ import sys
 import tomllib
 import warnings
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,6 +22,7 @@ from bayesfac import cli
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY
 from tests.long_tests import LIMITS, listed
+from tests.records import changed
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bayesfac"
@@ -348,19 +348,11 @@ def test_choosing_gets_a_row_for_a_new_method(monkeypatch):
     assert REGISTRY["pmf"].paper in section and "pmf_of_old" not in mended
 
 
-def test_only_the_contract_reads_what_a_method_waives():
-    """What the program asks of a method is in its traits."""
-    for path in FILES:
-        if PACKAGE / "testing" not in path.parents:
-            read = [n for n in ast.walk(tree(path)) if getattr(n, "attr", None) == "waived"]
-            assert not read, f"{path.relative_to(ROOT)}:{read[0].lineno}: declare a trait instead"
-
-
 def test_a_trait_that_nothing_asks_for_is_refused():
     with pytest.raises(
         UnknownName, match="Unknown trait of pmf 'no_gibs'; did you mean 'no_gibbs'"
     ):
-        replace(REGISTRY["pmf"], traits={"no_gibs": "a slip"})
+        changed(REGISTRY["pmf"], traits={"no_gibs": "a slip"})
 
 
 def test_the_bibliography_has_no_entry_to_fill_in():

@@ -33,13 +33,13 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     found = Chosen({name: value for name, value in hyper.items() if value is not None})
     if isinstance(data, Tasks):
         return choose_by_rows(method, data, found, seed)
-    if method.choices is None:
+    if method.choose.candidates is None:
         return found
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
     if isinstance(data, Ratings | Views) and size(data) < LEAST:
         return found
     given, parts, programs = method.Hyper(**found.hyper), None, dict[Any, Any]()
-    while candidates := method.choices(data, given, found.values):
+    while candidates := method.choose.candidates(data, given, found.values):
         if isinstance(data, LargeRatings):
             names = ", ".join(sorted({name for one in candidates for name in one}))
             raise BayesfacError(
@@ -58,7 +58,7 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
 def varied(method: Method, data: Any, given: Any, chosen: Mapping[str, Any]) -> set[str]:
     """The settings that were chosen, and those that this list of candidates and all later ones vary."""
     values = dict(chosen)
-    while candidates := method.choices and method.choices(data, given, values):
+    while candidates := method.choose.candidates and method.choose.candidates(data, given, values):
         values |= candidates[0]
     return set(values)
 

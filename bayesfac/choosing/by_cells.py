@@ -89,11 +89,11 @@ class Search:
         hyper, numbers = settled[number], self.settings.numbers
         data = self.method.ready(self.train, hyper)
         job = Job(self.method, data, hyper, self.key)
-        own = self.method.choice_start or self.method.start  # may depend on the candidate
+        own = self.method.choose.start or self.method.solver.start  # may depend on the candidate
         warm = further and numbers and own is None
         start = self.last if warm else job.start_point(self.key, own)
         usual, values = self.settings.program(number)
-        if self.method.update is not None:
+        if self.method.solver.update is not None:
             p = swept(self.method, usual, start, data, values)
         else:
             p = descended(job, start, list(values), tuple(values.values()), self.programs, usual)
@@ -130,7 +130,7 @@ class Search:
         least, most = min(self.scores.values()), max(self.scores.values())
         unit = "counts" if isinstance(self.held, Views) else "cells"
         judge = f"the loss of {size(self.held)} held-out {unit}"
-        if self.method.choice_by == "ranks":
+        if self.method.choose.by == "ranks":
             judge = "the ranks of held-out pairs"
         return (
             f"from {len(self.candidates)} candidates ({ends[0]} to {ends[1]}), by "
@@ -176,9 +176,9 @@ def ratio(candidates: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 @partial(jax.jit, static_argnums=(0, 1))
 def swept(method: Method, hyper: Any, p: Any, data: Any, values: dict[str, Any]) -> Any:
     """Params after a few sweeps of the method's own update, with `values` in the place of settings."""
-    update, hyper = method.update, hyper._replace(**values)
+    update, hyper = method.solver.update, hyper._replace(**values)
     assert update is not None  # `Search` looked
-    return jax.lax.fori_loop(0, method.choice_sweeps, lambda _, p: update(p, data, hyper), p)
+    return jax.lax.fori_loop(0, method.choose.sweeps, lambda _, p: update(p, data, hyper), p)
 
 
 def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: Any) -> Any:

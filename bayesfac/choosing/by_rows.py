@@ -46,16 +46,18 @@ def choose_by_rows(method: Method, data: Tasks, found: Chosen, seed: int) -> Cho
     """
     settled = settle(method, data, found.hyper)
     binary, rows = getattr(settled, "binary", False), int(data.labelled.sum())
-    if method.choices is None and (done := filled(method, settled, found.hyper)):
+    if method.choose.candidates is None and (done := filled(method, settled, found.hyper)):
         found.add(done, "by the training rows")  # so `prepare` need not choose it again
-        if method.left_out and binary and rows >= LEAST_ROWS:
-            _, *pair = method.left_out(method.ready(data, settled), settled)
+        if method.choose.left_out and binary and rows >= LEAST_ROWS:
+            _, *pair = method.choose.left_out(method.ready(data, settled), settled)
             parts = [Part(np.flatnonzero(data.labelled), *pair)]
             found.how[-1] += f", {told(parts, cut_of(settled))}"
             found.how += against_logistic(data, parts, cut_of(settled), seed)
     left_open = hasattr(settled, "binary") and unread(settled)
     given = method.Hyper(**found.hyper)
-    candidates = (method.choices and method.choices(data, given, found.values)) or [{}]
+    candidates = (
+        method.choose.candidates and method.choose.candidates(data, given, found.values)
+    ) or [{}]
     if rows < LEAST_ROWS:
         candidates = [{}]  # the usual one
     thirds = thirds_of(data, seed) if rows >= (LEAST_ROWS if binary else FEWEST) else []
@@ -207,8 +209,8 @@ def scores_of_rows(
     rows = positions_of(train.rows, held.rows)
     new_ones = method.fold_in is not None and whole.binary and bool(whole.labelled.all())
     data = alike(scaled, whole, rows if new_ones else None)
-    p = (method.start or method.init)(key, data, hyper)
-    solved = "starts_solved" in method.traits  # shapes differ each time: nothing to share
+    p = (method.solver.start or method.init)(key, data, hyper)
+    solved = "starts_solved" in method.notes.traits  # shapes differ each time: nothing to share
     if not solved:  # without the unit of these labels, one program serves all thirds
         p = swept_by_blocks(method, in_models_unit(program), values, p, data)
     none = train.take(np.ones(train.n_rows, bool), labelled=np.zeros(train.n_rows, bool))
@@ -260,7 +262,7 @@ def swept_by_blocks(method: Method, hyper: Any, values: dict[str, Any], p: Any, 
 
     The sweeps end when a block of them hardly lowers the objective.
     """
-    update, hyper = method.update, hyper._replace(**values)
+    update, hyper = method.solver.update, hyper._replace(**values)
     assert update is not None  # every method that leaves its cut open has a solver of its own
 
     def block(state: tuple) -> tuple:

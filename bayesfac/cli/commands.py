@@ -74,7 +74,7 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     method = lookup(args.method)
     if args.matrix and method.data.__name__ != "Relations":
         raise ValueError(f"Expected a method of several matrices for --matrix, got {method.name}")
-    engine = arguments.engine(args, method.solver)
+    engine = arguments.engine(args, method.default_engine)
     out = outputs.new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data: Any
     if args.large:

@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
 from typing import Any, NamedTuple
@@ -106,73 +106,120 @@ class Variational(NamedTuple):
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Method:
-    """A published method: its objective, its solver and its generative model.
+class Solver(NamedTuple):
+    """How a point is found: sweeps of the paper, or descent of the objective.
 
-    Params, Hyper                     NamedTuples; the fields of Params are the model's sites
-    data                              the container of the method, such as Ratings
-    init(key, data, hyper)            -> Params
-    objective(params, data, hyper)    -> scalar to minimise: minus the log joint, up to a constant
     update(params, data, hyper)       -> Params after one sweep; None: LBFGS minimises the objective
-    model(data, hyper)                -> None; the NumPyro model
-    predict(params, query, hyper)     -> Distribution of the queried cells, for one value of Params
-    example(key)                      -> (data, hyper), tiny; the contract runs on this example
-    conditionals                      {field: f(params, data, hyper) -> Distribution}, in sweep order; for
-                                      a dict field, f(params, data, hyper, key) for each key of the dict.
-                                      Where a law cannot be drawn from, its `sample` is a transition from
-                                      `params` that leaves the law invariant
-    augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. Gibbs draws
-                                      them first in every sweep; conditionals then take them as a fourth
-                                      argument (before the key). They are not kept between sweeps
-    divisible                         whether several devices can draw the rows, by `Gibbs(shares=True)`: all
-                                      sums over cells are `core.math.total`s (`core/data/divided/shares.py`)
+    start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
+                                      None: at `init`, like all other engines
+    held(hyper)                       -> sites that these engines leave as `start` set them
+    terms(params, data, hyper, which) -> vector: for an objective that is a sum of independent problems,
+                                      one per entry of every site's first axis; only those in `which`
     own_rows                          the fields with a row for each row of the data, if several devices can
                                       share the work of the solver, each with its rows of the data and of
                                       these fields, by `FixedPoint(shares=True)` or `LBFGS(shares=True)`
                                       (`core/data/divided/own_rows.py`)
-    moves                             {name: f(key, params, data, hyper) -> Params}: transitions that
-                                      leave the joint invariant; Gibbs makes them after its blocks
-    variational                       a `Variational` record, which the engine VB runs
+    """
+
+    update: Callable[..., Any] | None = None
+    start: Callable[..., Any] | None = None
+    held: Callable[..., tuple[str, ...]] = lambda hyper: ()
+    terms: Callable[..., Any] | None = None
+    own_rows: tuple[str, ...] = ()
+
+
+class Sampler(NamedTuple):
+    """A sweep of Gibbs: auxiliary variables, then the blocks, then the moves.
+
+    conditionals    {field: f(params, data, hyper) -> Distribution}, in sweep order; for a dict field,
+                    f(params, data, hyper, key) for each key of the dict. Where a law cannot be drawn from,
+                    its `sample` is a transition from `params` that leaves the law invariant
+    augment(params, data, hyper)      -> Distribution of auxiliary variables given the rest. They are drawn
+                    first in every sweep; conditionals then take them as a fourth argument (before the key).
+                    They are not kept between sweeps
+    moves           {name: f(key, params, data, hyper) -> Params}: transitions that leave the joint invariant
     row_moves(hyper)                  -> names of the moves that also leave the law of the users' own sites
-                                      given all others invariant, if other sites that they change are put
-                                      back: new rows are drawn with them. None: with these settings the
-                                      conditionals cannot be drawn
-    terms(params, data, hyper, which) -> vector: for an objective that is a sum of independent problems,
-                                      one per entry of every site's first axis; only those in `which`
+                    given all others invariant, if other sites that they change are put back: new rows are
+                    drawn with them. None: with these settings the conditionals cannot be drawn
+    divisible       whether several devices can draw the rows, by `Gibbs(shares=True)`: all sums over cells
+                    are `core.math.total`s (`core/data/divided/shares.py`)
+    """
+
+    conditionals: Mapping[str, Callable[..., Any]] = {}
+    augment: Callable[..., Any] | None = None
+    moves: Mapping[str, Callable[..., Any]] = {}
+    row_moves: Callable[..., tuple[str, ...] | None] = lambda hyper: ()
+    divisible: bool = False
+
+
+class Choose(NamedTuple):
+    """How `bf.fit` chooses settings at None, by held-out cells or rows.
+
+    candidates(data, hyper, chosen)   -> [{setting: value}], from weak to strong. One is chosen and added to
+                     `chosen`, and `candidates` is asked again, until nothing is left: []. `prepare` must
+                     complete these settings too, for callers that choose nothing. `ready` must not depend on
+                     candidates above 0: one program is compiled for all
+    by               what compares candidates at held-out cells: "loss"; "law", the log score also where the
+                     method chooses levels; "ranks", of pairs among all items
+    sweeps, start    each candidate begins there (None: at the solver's `start`) and gets so many sweeps
+    left_out(data, hyper)             -> Hyper with the settings that the user left open, and the labels and
+                     scores, rows x labels, of the labelled rows by fits without them: for methods of labels
+                     that have them at little cost. `prepare` chooses the cut by them
+    """
+
+    candidates: Callable[..., Any] | None = None
+    by: str = "loss"
+    sweeps: int = 20
+    start: Callable[..., Any] | None = None
+    left_out: Callable[..., tuple[Any, Any, Any]] | None = None
+
+
+class Axes(NamedTuple):
+    """The axes of the sites, and what the joint does not determine.
+
+    dims            {field: axis names}; "{key}" stands for a dict field's key
+    gauge(sites)    -> the symmetries of the joint, rotations and relabellings; or these themselves
+    """
+
+    dims: Mapping[str, tuple[str, ...]] = {}
+    gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
+
+
+class Notes(NamedTuple):
+    """What others must know of the method.
+
+    remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
+    traits          {trait: reason}: the entries of TRAITS that hold for the method
+    numbers         settings that are arguments of compiled programs: other data of the same sizes, or other
+                    numbers, compile nothing (`Container.for_programs`)
+    """
+
+    remarks: Callable[..., list[str]] = lambda params, data, hyper: []
+    traits: Mapping[str, str] = {}
+    numbers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Method:
+    """A published method: its objective, its solver and its generative model.
+
+    name, cite                        the name for `bf.fit`, and the key of the paper in the references
+    data                              the container of the method, such as Ratings
+    Params, Hyper                     NamedTuples; the fields of Params are the model's sites
+    prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
+    ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
+    init(key, data, hyper)            -> Params
+    objective(params, data, hyper)    -> scalar to minimise: minus the log joint, up to a constant
+    model(data, hyper)                -> None; the NumPyro model
+    predict(params, query, hyper)     -> Distribution of the queried cells, for one value of Params
+    example(key)                      -> (data, hyper), tiny; the contract runs on this example
     derive(params, data, hyper)       -> {field: array, or {key: array}}: a function of the sites and the
                                       training data that prediction needs; kept with a fit
     fold_in(params, data, hyper)      -> Params with the factors of new rows, all other sites held. None:
                                       rows of ratings are drawn from their conditionals, or without them
                                       fitted by descent; rows of other data cannot be added to a fit
-    prepare(data, hyper)              -> Hyper: fills settings that default to the data, refuses wrong ones
-    left_out(data, hyper)             -> Hyper with the settings that the user left open, and the labels and
-                                      scores, rows x labels, of the labelled rows by fits without them: for
-                                      methods of labels that have them at little cost. `prepare` chooses the
-                                      cut by them
-    start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
-                                      None: at `init`, like all other engines
-    held(hyper)                       -> sites that these engines leave as `start` set them
-    choices(data, hyper, chosen)      -> [{setting: value}], from weak to strong: candidates for settings at
-                                      None. `bf.fit` chooses one by held-out cells, adds it
-                                      to `chosen` and asks again, until nothing is left: []. `prepare` must
-                                      complete these settings too, for callers that choose nothing. `ready`
-                                      must not depend on candidates above 0: one program is compiled for all
-    choice_start, choice_sweeps       each candidate begins there (None: at `start`) and gets so many sweeps
-    choice_by                         what compares candidates at held-out cells: "loss"; "law", the log score
-                                      also where the method chooses levels; "ranks", of pairs among all items
-    numbers                           settings that are arguments of compiled programs: other data of the same
-                                      sizes, or other numbers, compile nothing (`Container.for_programs`)
-    ready(data, hyper)                -> data as all other functions take them: scaled, with graphs
-    remarks(params, data, hyper)      -> [str]: notes for the reader of a point fit
-    in_use(params, rows, cols, hyper) -> how many components have an effect, given the numbers of cells of
-                                      rows and columns; None: all
-    gauge(data)                       -> the symmetries of the joint: rotations and relabellings
-    dims                              {field: axis names}; "{key}" stands for a dict field's key
-    noncentred                        sites that NUTS samples through their standardised base
-    traits                            {trait: reason}: the entries of TRAITS that hold for the method
-    waived                            {check: reason}: checks of the contract that it does not pass
-    home                              the module that the method is written in; "": that of `init`
+    solver, gibbs, choose, axes, notes          `Solver`, `Sampler`, `Choose`, `Axes`, `Notes`
+    variational                       a `Variational` record, which the engine VB runs
     parts                             what it is made of (`bayesfac/parts/`), with an objective and a model
     """
 
@@ -186,39 +233,20 @@ class Method:
     model: Callable[..., None]
     predict: Callable[..., Any]
     example: Callable[..., Any]
-    update: Callable[..., Any] | None = None
-    conditionals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    augment: Callable[..., Any] | None = None
-    divisible: bool = False
-    own_rows: tuple[str, ...] = ()
-    moves: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    variational: Variational | None = None
-    row_moves: Callable[..., tuple[str, ...] | None] = lambda hyper: ()
-    terms: Callable[..., Any] | None = None
+    prepare: Callable[..., Any] = lambda data, hyper: hyper
+    ready: Callable[..., Any] = lambda data, hyper: data
     derive: Callable[..., Mapping[str, Any]] | None = None
     fold_in: Callable[..., Any] | None = None
-    prepare: Callable[..., Any] = lambda data, hyper: hyper
-    left_out: Callable[..., tuple[Any, Any, Any]] | None = None
-    start: Callable[..., Any] | None = None
-    held: Callable[..., tuple[str, ...]] = lambda hyper: ()
-    choices: Callable[..., Any] | None = None
-    choice_start: Callable[..., Any] | None = None
-    choice_sweeps: int = 20
-    choice_by: str = "loss"
-    numbers: tuple[str, ...] = ()
-    ready: Callable[..., Any] = lambda data, hyper: data
-    remarks: Callable[..., list[str]] = lambda params, data, hyper: []
-    in_use: Callable[..., int] | None = None
-    gauge: tuple[Rotation | Permutation, ...] | Callable[..., tuple[Any, ...]] = ()
-    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    noncentred: tuple[str, ...] = ()
-    traits: Mapping[str, str] = field(default_factory=dict)
-    waived: Mapping[str, str] = field(default_factory=dict)
-    home: str = ""
+    solver: Solver = Solver()
+    gibbs: Sampler = Sampler()
+    variational: Variational | None = None
+    choose: Choose = Choose()
+    axes: Axes = Axes()
+    notes: Notes = Notes()
     parts: Any = None
 
     def __post_init__(self) -> None:
-        check_names(f"trait of {self.name}", self.traits, TRAITS)
+        check_names(f"trait of {self.name}", self.notes.traits, TRAITS)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a method of bayesfac by its name (its lambdas cannot be pickled), others as usual."""
@@ -228,7 +256,7 @@ class Method:
     @property
     def module(self) -> str:
         """The name of the module that the method is written in."""
-        return self.home or self.init.__module__
+        return self.parts.home if self.parts else self.init.__module__
 
     @property
     def paper(self) -> str:
@@ -242,21 +270,21 @@ class Method:
         return (inspect.getdoc(file) if file else "") or ""
 
     @property
-    def solver(self) -> str:
+    def default_engine(self) -> str:
         """The engine that `bf.fit` runs by default."""
-        return "FixedPoint" if self.update else "LBFGS"
+        return "FixedPoint" if self.solver.update else "LBFGS"
 
     @property
     def reads_features(self) -> bool:
         """Whether features of users and items enter the model."""
-        return any("{key}_feature" in axes for axes in self.dims.values())
+        return any("{key}_feature" in axes for axes in self.axes.dims.values())
 
     @property
     def engines(self) -> tuple[str, ...]:
         """The engines that can run this method."""
-        own = ("FixedPoint",) if self.update else ()
-        short = ("Gibbs", "Quick") if self.conditionals else ()
-        rows = self.conditionals and self.divisible and not self.augment
+        own, g = ("FixedPoint",) if self.solver.update else (), self.gibbs
+        short = ("Gibbs", "Quick") if g.conditionals else ()
+        rows = g.conditionals and g.divisible and not g.augment
         parts = ("Blocks",) if rows else ()
         bound = ("VB",) if self.variational else ()
         return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *parts, *bound)
@@ -362,12 +390,12 @@ def from_sites(method: Method, values: Mapping[str, Any]) -> Any:
 def site_dims(method: Method, site: str) -> tuple[str, ...]:
     """Return the axis names of one sample site."""
     name, _, key = site.partition(".")
-    return tuple(dim.format(key=key) for dim in method.dims[name])
+    return tuple(dim.format(key=key) for dim in method.axes.dims[name])
 
 
 def laws_of(method: Method, params: Any) -> dict[str, Callable[..., Any]]:
     """Map each site that has a conditional to f(params, data, hyper, *auxiliary)."""
-    return laws_in(method.conditionals, params)
+    return laws_in(method.gibbs.conditionals, params)
 
 
 def laws_in(conditionals: Mapping[str, Callable[..., Any]], params: Any) -> dict[str, Any]:
@@ -385,7 +413,8 @@ def laws_in(conditionals: Mapping[str, Callable[..., Any]], params: Any) -> dict
 
 def gauge_of(method: Method, names: Any) -> tuple[Rotation | Permutation, ...]:
     """Return the symmetries for these sites (a multi-view method has one relabelling per view)."""
-    return method.gauge(tuple(names)) if callable(method.gauge) else method.gauge
+    gauge = method.axes.gauge
+    return gauge(tuple(names)) if callable(gauge) else gauge
 
 
 def moved_sites(free: Rotation | Permutation) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ _PROCESS = os.getpid()
 def engine_for(engine: Any, method: Method) -> Any:
     """The given engine, or the method's own solver; an error if the method cannot run with the engine."""
     if engine is None:
-        engine = ENGINES[method.solver]
+        engine = ENGINES[method.default_engine]
     if isinstance(engine, type) and engine.__name__ in ENGINES:
         engine = engine()
     name = type(engine).__name__
@@ -44,8 +44,12 @@ def engine_for(engine: Any, method: Method) -> Any:
         raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
     if name not in method.engines:
         needed = "Gibbs" if name in ("Quick", "Blocks") else name
-        missing = "its rows cannot be divided" if method.conditionals and name == "Blocks" else ""
-        why = missing or method.traits.get(f"no_{needed.lower()}", f"it declares no {needed} step")
+        missing = (
+            "its rows cannot be divided" if method.gibbs.conditionals and name == "Blocks" else ""
+        )
+        why = missing or method.notes.traits.get(
+            f"no_{needed.lower()}", f"it declares no {needed} step"
+        )
         raise BayesfacError(
             f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
         )

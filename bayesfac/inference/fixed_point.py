@@ -97,7 +97,7 @@ class FixedPoint(Engine):
             place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
             run = f"{job.identity} restart {number}"
             point = Checkpoint(folder, run, self.save_every, place.idle)
-            start = one.start_point(key, job.method.start)
+            start = one.start_point(key, job.method.solver.start)
             bounds = bounds_of(job.method, job.data, job.hyper, start)
             results.append(self.descend(one, start, point, place, bounds))
         best = min(results, key=lambda r: r.trace[-1])
@@ -281,7 +281,7 @@ def _block(
         return precise_objective(method, hyper, p, data)
 
     def sweep(p: Any) -> Any:
-        return method.update(p, data, hyper)  # type: ignore[misc]
+        return method.solver.update(p, data, hyper)  # type: ignore[misc]
 
     def unfinished(state: tuple) -> jax.Array:
         _, _, (last, _), _, number, _, still = state
@@ -307,10 +307,10 @@ def _block(
     of_all = (lambda total: total) if own_rows.division(data) is None else own_rows.added
     one = jnp.zeros((), int)
     room = jnp.zeros((ROOM, 2), high.dtype)
-    own, before = (own_rows.owned(q, method.own_rows, data) for q in (p, momentum.before))
+    own, before = (own_rows.owned(q, method.solver.own_rows, data) for q in (p, momentum.before))
     begin = (own, Momentum(before, momentum.count), (high, low), room, one, one, jnp.asarray(False))
     own, momentum, _, values, number, rises, still = jax.lax.while_loop(unfinished, once, begin)
-    p, before = (own_rows.whole(q, method.own_rows, data) for q in (own, momentum.before))
+    p, before = (own_rows.whole(q, method.solver.own_rows, data) for q in (own, momentum.before))
     return p, Momentum(before, momentum.count), values, number, rises, still
 
 
@@ -321,8 +321,8 @@ def _single(params: Any) -> bool:
 @compiled_for(0, 1)
 def _after_a_sweep(method: Method, hyper: Any, p: Any, data: Any) -> jax.Array:
     """The objective after one more sweep."""
-    assert method.update is not None  # the sweeps before were its own
-    return method.objective(method.update(p, data, hyper), data, hyper)
+    assert method.solver.update is not None  # the sweeps before were its own
+    return method.objective(method.solver.update(p, data, hyper), data, hyper)
 
 
 def _lost_digits(job: Job, p: Any, value: float) -> str | None:
@@ -330,7 +330,7 @@ def _lost_digits(job: Job, p: Any, value: float) -> str | None:
 
     The test is one more sweep in double precision, which should find the same objective.
     """
-    if "views_given" not in job.method.traits or not _single(p):
+    if "views_given" not in job.method.notes.traits or not _single(p):
         return None
     with jax.enable_x64(True):
         wide = cast(p, np.float64), cast(job.data, np.float64)

@@ -285,10 +285,10 @@ def sweep(
         else:
             new = conditional.sample(own)
         p = replace_sites(p, {site: new})
-    for number, (name, move) in enumerate(method.moves.items(), len(laws)):
+    for number, (name, move) in enumerate(method.gibbs.moves.items(), len(laws)):
         if only is None:
             p = move(jax.random.fold_in(key, number), p, seen(data), hyper)
-        elif name in (method.row_moves(hyper) or ()):
+        elif name in (method.gibbs.row_moves(hyper) or ()):
             moved = sites(move(jax.random.fold_in(key, number), p, data, hyper))
             p = replace_sites(p, {site: moved[site] for site in only})
     return p
@@ -305,11 +305,11 @@ def _auxiliary(
     drawn: dict[int, Any] = {}
 
     def of(site: str) -> tuple:
-        if method.augment is None:
+        if method.gibbs.augment is None:
             return ()
         own = _for(site, method, data)
         if id(own) not in drawn:
-            drawn[id(own)] = method.augment(p, own, hyper).sample(key)
+            drawn[id(own)] = method.gibbs.augment(p, own, hyper).sample(key)
         return (drawn[id(own)],)
 
     return of

@@ -61,11 +61,15 @@ class LBFGS(Engine):
 
     def run(self, job: Job) -> Result:
         """Descend from the start; the trace has the objective of every iteration."""
-        method, p = job.method, job.start_point(job.key, job.method.start)
+        method, p = job.method, job.start_point(job.key, job.method.solver.start)
         transforms = supports(method, job.data, job.hyper, p)
         free = unconstrain(transforms, p)
-        held = {site: np.asarray(free.pop(site)) for site in method.held(job.hyper) if site in free}
-        z, restore = as_rows(free, several=method.terms is not None)
+        held = {
+            site: np.asarray(free.pop(site))
+            for site in method.solver.held(job.hyper)
+            if site in free
+        }
+        z, restore = as_rows(free, several=method.solver.terms is not None)
 
         def params(z: jax.Array) -> Any:
             known = {site: jnp.asarray(value) for site, value in held.items()}
@@ -138,11 +142,11 @@ def _looker(job: Job, params: Callable, points: np.ndarray, place: Alone, spent:
     method, hyper = job.method, job.hyper
 
     def total(z: jax.Array, data: Any, which: jax.Array) -> tuple[jax.Array, jax.Array]:
-        p = own_rows.owned(params(z), method.own_rows, data)
-        if method.terms is None:
+        p = own_rows.owned(params(z), method.solver.own_rows, data)
+        if method.solver.terms is None:
             terms = method.objective(p, data, hyper)[None]
         else:
-            terms = method.terms(p, data, hyper, which)
+            terms = method.solver.terms(p, data, hyper, which)
         return jnp.sum(terms), terms
 
     both, data = place.solver(jax.value_and_grad(total, has_aux=True), (), spent)

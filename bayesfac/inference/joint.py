@@ -39,7 +39,7 @@ def observed(site: str) -> bool:
 
 def hidden(method: Method, data: Any) -> Any:
     """The data without the values that the model generates."""
-    return data.hide(views=False) if "views_given" in method.traits else data.hide()
+    return data.hide(views=False) if "views_given" in method.notes.traits else data.hide()
 
 
 def with_values(data: Any, y: Any, cells: Any = None) -> Any:

@@ -16,7 +16,8 @@ from numpyro.infer.util import constrain_fn, potential_energy
 
 from bayesfac.core import checks
 from bayesfac.core.gauge import random_copy
-from bayesfac.core.method import Method, sites
+from bayesfac.core.laws.normal_wishart import RowAffine
+from bayesfac.core.method import Method, site_dims, sites
 from bayesfac.core.programs import side_by_side
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
 from bayesfac.inference.result import (
@@ -207,7 +208,7 @@ class Settings(NamedTuple):
 
 
 def transitions(method: Method, data: Any, hyper: Any, settings: Settings) -> tuple[Any, Any, Any]:
-    """NumPyro's sampler of the model, in which the sites of `noncentred` are standardised.
+    """NumPyro's sampler of the model, in which tables of rows are standardised: see `has_rows`.
 
     Returns begin(key, free) -> state, step(state) -> state, and values(free) -> {site: value}. All belong to
     one trace: `begin` must be called before `step`, because it sets variables outside of the state.
@@ -216,8 +217,10 @@ def transitions(method: Method, data: Any, hyper: Any, settings: Settings) -> tu
     def model() -> None:
         method.model(data, hyper)
 
-    config = {site: TransformReparam() for site in method.noncentred}
-    model = numpyro.handlers.reparam(model, config=config)
+    def standard(site: Any) -> TransformReparam | None:
+        return TransformReparam() if has_rows(method, site) else None
+
+    model = numpyro.handlers.reparam(model, config=standard)
     init, step = hmc(partial(potential_energy, model, (), {}), algo="NUTS")
 
     def begin(key: jax.Array, free: dict[str, jax.Array]) -> Any:
@@ -232,10 +235,9 @@ def free_start(
     method: Method, data: Any, hyper: Any, p: Any, key: jax.Array, jitter: float
 ) -> dict[str, jax.Array]:
     """One chain's start in the coordinates of `transitions`."""
-    free = unconstrain(supports(method, data, hyper, p), p)
-    for site in method.noncentred:
-        del free[site]
-    return shaken(free | _bases(method, data, hyper, p), key, jitter)
+    free, bases = unconstrain(supports(method, data, hyper, p), p), _bases(method, data, hyper, p)
+    kept = {site: value for site, value in free.items() if f"{site}_base" not in bases}
+    return shaken(kept | bases, key, jitter)
 
 
 def _begin(
@@ -300,15 +302,30 @@ def stacked(trees: Sequence[Any], join: Callable) -> Any:
     return jax.tree.map(lambda *each: join(each), *trees)
 
 
+def has_rows(method: Method, site: Any) -> bool:
+    """Whether a site of the model is a table of rows N(mu, P^-1) whose P is learned.
+
+    NUTS draws the standard normals behind such rows. Links of features, which have the same law, are left as
+    they are.
+    """
+    if site["type"] != "sample" or site["is_observed"]:
+        return False
+    law = site["fn"]
+    while not hasattr(law, "transforms") and hasattr(law, "base_dist"):
+        law = law.base_dist
+    affine = any(isinstance(each, RowAffine) for each in getattr(law, "transforms", ()))
+    return affine and not site_dims(method, site["name"])[0].endswith("_feature")
+
+
 def _bases(method: Method, data: Any, hyper: Any, p: Any) -> dict[str, jax.Array]:
-    """The standardised values behind the non-centred sites."""
-    found = sites_of_model(method, data, hyper, p) if method.noncentred else {}
+    """The standardised values behind tables of rows."""
     bases = {}
-    for site in method.noncentred:
-        fn, value = found[site]["fn"], found[site]["value"]
-        while not hasattr(fn, "transforms"):
-            fn = fn.base_dist
-        for transform in reversed(fn.transforms):
-            value = transform.inv(value)
-        bases[f"{site}_base"] = value
+    for name, site in sites_of_model(method, data, hyper, p).items():
+        if has_rows(method, site):
+            law, value = site["fn"], site["value"]
+            while not hasattr(law, "transforms"):
+                law = law.base_dist
+            for transform in reversed(law.transforms):
+                value = transform.inv(value)
+            bases[f"{name}_base"] = value
     return bases

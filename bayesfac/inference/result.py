@@ -188,11 +188,11 @@ def program(function: Any, data: Any, *settings: Any) -> Any:
 
     `numbers` of the method among the settings are arguments of the program (see `Method`).
     """
-    method = next((one for one in settings if isinstance(one, Method) and one.numbers), None)
+    method = next((one for one in settings if isinstance(one, Method) and one.notes.numbers), None)
     if method is None:
         return _program(function, settings, None, jax.tree.structure(data), sparse.chosen())
     at = next(at for at, one in enumerate(settings) if isinstance(one, method.Hyper))
-    hyper, values = apart(settings[at], method.numbers)
+    hyper, values = apart(settings[at], method.notes.numbers)
     fixed, structure = (*settings[:at], hyper, *settings[at + 1 :]), jax.tree.structure(bare(data))
     compiled = _program(function, fixed, at, structure, sparse.chosen())
     return lambda *arguments: compiled(values, *bare(arguments))

@@ -17,7 +17,15 @@ import jax.numpy as jnp
 
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.core.math import normals
-from bayesfac.core.method import Method, Permutation, Rotation, Variational
+from bayesfac.core.method import (
+    Axes,
+    Method,
+    Permutation,
+    Rotation,
+    Sampler,
+    Solver,
+    Variational,
+)
 from bayesfac.parts import factor_beliefs, factors, scales
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
@@ -30,12 +38,16 @@ SHARE = 0.5  # the standard deviation of the first products, in units of what sc
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """The parts of a method. Of a tensor, `structure` makes the factors of these modes. `order` has the
-    fields in the order of a sweep; if it is empty, links come first, and then the factors one by one."""
+    """The parts of a method, and the module that it is written in.
+
+    Of a tensor, `structure` makes the factors of these modes. `order` has the fields in the order of a sweep;
+    if it is empty, links come first, and then the factors one by one.
+    """
 
     Params: Any
     structure: Matrix | Callable[[tuple[str, ...]], Tensor]
     observed: Any
+    home: str
     order: tuple[str, ...] = ()
 
     def at(self, h: Any) -> Matrix | Tensor:
@@ -282,18 +294,23 @@ def composed(
     moves: dict[str, Any] | None = None,
     order: tuple[str, ...] = (),
     together: tuple[str, ...] = (),
+    solver: dict[str, Any] | None = None,
+    gibbs: dict[str, Any] | None = None,
+    axes: dict[str, Any] | None = None,
     **own: Any,
 ) -> Method:
-    """The record of a method; `own` are its own fields, which replace those made of the parts. Gibbs draws
-    the fields `together` in a move of the method, and not by their conditionals."""
-    c = Composition(Params, structure, observed, order)
+    """The record of a method; `own` are its own fields, which replace those made of the parts, and `solver`,
+    `gibbs` and `axes` entries of these groups. `moves` of the method come before those of the parts. Gibbs
+    draws the fields `together` in a move of the method, and not by their conditionals."""
+    c = Composition(Params, structure, observed, home, order)
+    laws = {f: law for f, law in c.conditionals().items() if f not in together}
+    augment = c.augment if hasattr(observed, "augment") else None
     made: dict[str, Any] = {
-        "init": c.init, "predict": c.predict, "update": c.update, "held": c.held,
-        "conditionals": {f: law for f, law in c.conditionals().items() if f not in together},
+        "init": c.init,
+        "predict": c.predict,
+        "solver": Solver(c.update, held=c.held)._replace(**(solver or {})),
+        "gibbs": Sampler(laws, augment, (moves or {}) | c.moves())._replace(**(gibbs or {})),
         "variational": c.variational() if c.bounded else None,
-        "moves": (moves or {}) | c.moves(),
-        "augment": c.augment if hasattr(observed, "augment") else None,
-        "gauge": c.gauge, "dims": c.dims(),
-    }  # fmt: skip
-    fields = {"name": name, "home": home, "parts": c, "Params": Params, "Hyper": Hyper}
-    return Method(**(made | fields | own))
+        "axes": Axes(c.dims(), c.gauge)._replace(**(axes or {})),
+    }
+    return Method(**(made | {"name": name, "parts": c, "Params": Params, "Hyper": Hyper} | own))

@@ -88,7 +88,7 @@ def vb(job: Job, engine: VB, length: Length) -> Posterior:
         def once(number: jax.Array, p: Any) -> Any:
             return sweep(method, hyper, p, data, jax.random.fold_in(walk, number))
 
-        if method.conditionals:
+        if method.gibbs.conditionals:
             p = jax.lax.fori_loop(0, length.warmup, once, p)
         q = law.begin(p, data, hyper)  # type: ignore[union-attr]
         q = jax.lax.fori_loop(0, engine.max_iter, lambda _, q: law.update(q, data, hyper), q)  # type: ignore[union-attr]

@@ -56,7 +56,11 @@ class Estimator(BaseEstimator):
     @classmethod
     def of(cls, method: Method) -> type:
         """The class for a method of this family."""
-        return cls.with_new_rows if cls.with_new_rows and "no_fold_in" not in method.traits else cls
+        return (
+            cls.with_new_rows
+            if cls.with_new_rows and "no_fold_in" not in method.notes.traits
+            else cls
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings; with `deep` also those of an engine that was given, as `engine__draws`."""
@@ -83,7 +87,7 @@ class Estimator(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.positive_only = "nonnegative" in self.method.traits
+        tags.input_tags.positive_only = "nonnegative" in self.method.notes.traits
         if tags.transformer_tags is not None:
             tags.transformer_tags.preserves_dtype = []
         return tags

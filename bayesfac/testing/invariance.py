@@ -67,7 +67,7 @@ def check_backends(method: Method, key: jax.Array) -> str | None:
     data, hyper, p = case.data, case.hyper, case.points[0]
     pairs: dict[str, Any] = {
         "objective": (case.objective, jax.value_and_grad(method.objective)),
-        "update": (case.update, method.update),
+        "update": (case.update, method.solver.update),
     }
     for name, (program, plain) in pairs.items():
         if plain is None:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.core.method import Method, laws_of, sites
+from bayesfac.core.method import Method, Sampler, laws_of, sites
 from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.joint import log_weight, obstacle, prior_draw, redrawn
 from bayesfac.inference.unconstrained import sites_of_model
@@ -32,8 +32,8 @@ FEWEST = 100  # different draws of the prior in a round
 @listed
 def check_moves(method: Method, key: jax.Array) -> str | None:
     """Every draw and every move of a sweep leaves the joint invariant, and changes some parameter."""
-    if not method.conditionals and not method.moves:
-        return method.traits.get("no_gibbs", "the method declares no conditionals")
+    if not method.gibbs.conditionals and not method.gibbs.moves:
+        return method.notes.traits.get("no_gibbs", "the method declares no conditionals")
     case = example(method, key)
     if reason := obstacle(method, case.data, case.hyper):
         return reason
@@ -74,11 +74,16 @@ def steps(method: Method, hyper: Any, p: Any) -> Iterator[tuple[str, Callable[..
         yield (
             f"the draw of {site}",
             lambda p, data, key, s=site: sweep(
-                replace(method, moves={}), hyper, p, data, key, only=(s,)
+                replace(method, gibbs=method.gibbs._replace(moves={})),
+                hyper,
+                p,
+                data,
+                key,
+                only=(s,),
             ),
         )
-    for name, move in method.moves.items():
-        alone = replace(method, conditionals={}, augment=None, moves={name: move})
+    for name, move in method.gibbs.moves.items():
+        alone = replace(method, gibbs=Sampler(moves={name: move}))
 
         def often(p: Any, data: Any, key: jax.Array, alone: Method = alone) -> Any:
             once = lambda time, p: sweep(alone, hyper, p, data, jax.random.fold_in(key, time))  # noqa: E731

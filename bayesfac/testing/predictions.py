@@ -83,7 +83,7 @@ def check_unseen(method: Method, key: jax.Array) -> str | None:
         return f"the new rows that are checked are those of Ratings and Counts, not of {method.data.__name__}"
     if case.data.host.features:
         return "the features of an unknown user or item are unknown, those of a known one are not"
-    if why := method.traits.get("no_prior_predictive"):
+    if why := method.notes.traits.get("no_prior_predictive"):
         return why
     p, nobody, first = case.points[0], jnp.array([-1]), jnp.array([0])
     for axis, query in (("user", Query(nobody, first)), ("item", Query(first, nobody))):
@@ -120,7 +120,7 @@ def check_fold_in(method: Method, key: jax.Array) -> str | None:
     steps.
     """
     if method.fold_in is None:
-        return method.traits.get("no_fold_in", "the method declares no fold_in")
+        return method.notes.traits.get("no_fold_in", "the method declares no fold_in")
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, derived(case, case.optimum)
     every = Grid(*(np.arange(n) for n in describe(data).shape))

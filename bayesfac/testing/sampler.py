@@ -16,20 +16,20 @@ def check_conditionals(method: Method, key: jax.Array) -> str | None:
 
     With auxiliary variables w: p(x' | w) / p(x | w) = p(x') p(w | x') / (p(x) p(w | x)), for any w.
     """
-    if not method.conditionals:
-        return method.traits.get("no_gibbs", "the method declares no conditionals")
+    if not method.gibbs.conditionals:
+        return method.notes.traits.get("no_gibbs", "the method declares no conditionals")
     case = example(method, key)
     data, hyper, (p, q) = case.data, case.hyper, case.points[:2]
     blocks = laws_of(method, p)
     w: tuple[Any, ...] = ()
-    if method.augment:
-        w = (method.augment(p, data, hyper).sample(key),)
+    if method.gibbs.augment:
+        w = (method.gibbs.augment(p, data, hyper).sample(key),)
 
     @jax.jit
     def auxiliary(p: Any) -> jax.Array:
-        if method.augment is None:
+        if method.gibbs.augment is None:
             return jnp.zeros(())
-        return jnp.sum(method.augment(p, data, hyper).log_prob(w[0]))
+        return jnp.sum(method.gibbs.augment(p, data, hyper).log_prob(w[0]))
 
     def joint(p: Any) -> jax.Array:
         return case.joint(p, data)[0] + auxiliary(p)

@@ -21,7 +21,7 @@ from bayesfac.core.method import (
 )
 from bayesfac.inference import LBFGS, FixedPoint
 from bayesfac.inference.joint import hidden, observed
-from bayesfac.testing.tools import CHECKS, axes, example, listed, require, run, same, within
+from bayesfac.testing.tools import axes, example, listed, require, run, same, within
 
 
 @listed
@@ -31,9 +31,10 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
     data, hyper = case.data, case.hyper
     require(isinstance(data, method.data), f"example gives {type(data)}, data says {method.data}")
     require(method.cite and method.name.islower(), "no citation, or a name that is not snake_case")
-    require(all(method.waived.values()), f"a check is waived without a reason: {method.waived}")
-    require(all(method.traits.values()), f"a trait is declared without a reason: {method.traits}")
-    require(set(method.waived) <= set(CHECKS), f"waived names no check: {sorted(method.waived)}")
+    require(
+        all(method.notes.traits.values()),
+        f"a trait is declared without a reason: {method.notes.traits}",
+    )
     again = method.prepare(data, hyper)
     require(again == hyper, f"prepare changes what it completed: {again}, not {hyper}")
     p = sites(case.start)
@@ -44,8 +45,8 @@ def check_structure(method: Method, key: jax.Array) -> str | None:
         for axis, size in zip(named, jnp.shape(value), strict=True):
             require(sizes.setdefault(axis, size) == size, f"axis {axis} of {name} has size {size}")
     turned = {site for free in gauge_of(method, p) for site in moved_sites(free)}
-    unknown = {*turned, *method.noncentred} - set(p)
-    unknown |= set(method.conditionals) - set(method.Params._fields)
+    unknown = turned - set(p)
+    unknown |= set(method.gibbs.conditionals) - set(method.Params._fields)
     require(not unknown, f"the record names sites that do not exist: {sorted(unknown)}")
     return None
 
@@ -135,7 +136,7 @@ def check_slopes(method: Method, key: jax.Array) -> str | None:
 @listed
 def check_prior(method: Method, key: jax.Array) -> str | None:
     """A fit to data drawn from the model runs and descends."""
-    if why := method.traits.get("no_prior_predictive"):
+    if why := method.notes.traits.get("no_prior_predictive"):
         return why
     case = example(method, key)
     data, hyper = case.data, case.hyper
@@ -152,7 +153,7 @@ def check_prior(method: Method, key: jax.Array) -> str | None:
     require(
         jnp.isfinite(cost), "the objective is infinite at the parameters that generated the data"
     )
-    solver = FixedPoint(max_iter=30) if method.update else LBFGS(max_iter=30)
+    solver = FixedPoint(max_iter=30) if method.solver.update else LBFGS(max_iter=30)
     result = run(solver, method, filled, hyper, key, None)
     require(result.trace[-1] < result.trace[0], "a fit to data from the prior does not descend")
     return None

@@ -1,6 +1,5 @@
 """Every engine on problems whose answer is known: two Gaussian sides, and one precision."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,10 +12,11 @@ from numpyro.diagnostics import effective_sample_size, gelman_rubin
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, UnknownName
-from bayesfac.core.method import REGISTRY, Method, sites
+from bayesfac.core.method import REGISTRY, Axes, Method, Sampler, Solver, sites
 from bayesfac.inference import nuts
 from bayesfac.inference.variational.svi import Weighted
 from bayesfac.testing.tools import likelihood
+from tests.records import changed
 
 POINTS = [bf.FixedPoint(tol=1e-12), bf.LBFGS(tol=1e-12), bf.MAP(steps=6000)]
 SAMPLERS = [bf.Gibbs(50, 500, 4), bf.NUTS(200, 250, 4)]
@@ -56,14 +56,11 @@ def mode(gamma):
 
 PRECISION = Method(
     name="precision", cite="none", data=bf.Ratings, Params=Params, Hyper=Hyper,
-    init=lambda key, data, h: Params(jnp.exp(jax.random.normal(key))),
-    objective=objective,
-    update=lambda p, data, h: Params(mode(conditional(p, data, h))),
-    model=model,
-    predict=lambda p, query, h: dist.Normal(jnp.zeros(len(query.row)), p.alpha**-0.5),
+    init=lambda key, data, h: Params(jnp.exp(jax.random.normal(key))), objective=objective,
+    model=model, predict=lambda p, query, h: dist.Normal(jnp.zeros(len(query.row)), p.alpha**-0.5),
     example=lambda key: (bf.Ratings(np.asarray(jax.random.normal(key, (3, 2)))), Hyper()),
-    conditionals={"alpha": conditional},
-    dims={"alpha": ()},
+    solver=Solver(update=lambda p, data, h: Params(mode(conditional(p, data, h)))),
+    gibbs=Sampler(conditionals={"alpha": conditional}), axes=Axes(dims={"alpha": ()}),
 )  # fmt: skip
 
 
@@ -190,7 +187,7 @@ def test_mean_field_has_the_right_mean_and_its_own_sd(skeleton, batch):
 def test_a_minibatch_counts_for_all_it_stands_for(sampled_method):
     """Averaged over many batches, the weighted log likelihood is that of the data."""
     method = sampled_method
-    if reason := method.traits.get("no_minibatch"):
+    if reason := method.notes.traits.get("no_minibatch"):
         pytest.skip(reason)
     data, hyper = method.example(jax.random.key(0))
     p = method.init(jax.random.key(1), data, hyper)
@@ -343,10 +340,10 @@ def test_settings_are_checked_when_they_are_made(engine, settings, message):
 def test_an_engine_that_a_method_has_not(skeleton):
     data, hyper = skeleton.example(jax.random.key(0))
     why = {"no_gibbs": "its parts are summed out"}
-    summed = replace(skeleton, conditionals={}, traits=skeleton.traits | why)
+    summed = changed(skeleton, conditionals={}, traits=skeleton.notes.traits | why)
     with pytest.raises(BayesfacError, match="cannot run with Gibbs: its parts are summed out"):
         fit(summed, data, hyper, bf.Gibbs())
-    graded = replace(skeleton, update=None)
+    graded = changed(skeleton, update=None)
     with pytest.raises(BayesfacError, match="declares no FixedPoint step. It runs with LBFGS, MAP"):
         fit(graded, data, hyper, bf.FixedPoint())
     assert type(fit(graded, data, hyper, None).engine) is bf.LBFGS
@@ -358,7 +355,7 @@ def test_an_engine_that_a_method_has_not(skeleton):
 def test_every_pair_of_method_and_engine_is_listed():
     for method in REGISTRY.values():
         assert method.engines == tuple(bf.methods().loc[method.name, "engines"].split(", "))
-        assert ("Gibbs" in method.engines) == bool(method.conditionals)
+        assert ("Gibbs" in method.engines) == bool(method.gibbs.conditionals)
 
 
 # -- single precision -----------------------------------------------------------------------------
@@ -372,7 +369,7 @@ def test_every_method_works_in_single_precision(sampled_method):
         assert {x.dtype for x in jax.tree.leaves(found.params)} == {np.dtype("float32")}
         assert not [note for note in found.result.notes if "rose" in note]
         assert found.predict(data).mean.shape == found.predict(data.frame()).mean.shape
-        if method.conditionals:
+        if method.gibbs.conditionals:
             draws = bf.fit(method, data, bf.Gibbs(5, 5, 1), progress=False, **hyper._asdict()).draws
             assert {draws[site].dtype for site in draws} == {np.dtype("float32")}
 

@@ -12,6 +12,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import ConvergenceWarning, NumericalError
 from bayesfac.inference.result import Job, Result
+from tests.records import changed
 
 
 def fit(method, data, hyper, engine, **settings):
@@ -22,11 +23,11 @@ def spoil(method, at=3):
     """An update that is right until something is NaN."""
 
     def update(p, data, h):
-        new = method.update(p, data, h)
+        new = method.solver.update(p, data, h)
         small = jnp.sum((new.b - p.b) ** 2) < 10.0**-at
         return new._replace(c=jnp.where(small, jnp.nan, new.c))
 
-    return replace(method, update=update)
+    return changed(method, update=update)
 
 
 def test_nan_stops_a_fit_and_names_the_site_and_the_sweep(skeleton):
@@ -34,7 +35,7 @@ def test_nan_stops_a_fit_and_names_the_site_and_the_sweep(skeleton):
     with pytest.raises(NumericalError, match="got NaN or infinity in c after sweep [1-9]"):
         fit(spoil(skeleton), data, hyper, bf.FixedPoint(tol=0, accelerate=False))
     nan = lambda p, data, h: dist.Normal(p.c * jnp.nan, 1.0).to_event(1)  # noqa: E731
-    broken = replace(skeleton, conditionals={**skeleton.conditionals, "c": nan})
+    broken = changed(skeleton, conditionals={**skeleton.gibbs.conditionals, "c": nan})
     with pytest.raises(NumericalError, match="in c in chain 0, sweep 1"):
         fit(broken, data, hyper, bf.Gibbs(0, 3, 1))
     flat = replace(skeleton, objective=lambda p, data, h: jnp.log(-jnp.sum(p.b**2)))
@@ -48,7 +49,7 @@ def test_nan_stops_a_fit_and_names_the_site_and_the_sweep(skeleton):
 def test_a_rising_objective_is_told(skeleton):
     """An update that throws the parameters away every time."""
     data, hyper = skeleton.example(jax.random.key(0))
-    wild = replace(skeleton, update=lambda p, data, h: skeleton.Params(-2 * p.b, -2 * p.c))
+    wild = changed(skeleton, update=lambda p, data, h: skeleton.Params(-2 * p.b, -2 * p.c))
     with pytest.warns(ConvergenceWarning, match="the objective rose in 20 of 20 sweeps"):
         found = fit(wild, data, hyper, bf.FixedPoint(20, accelerate=False))
     assert found.result.notes == found.info["notes"]

@@ -59,8 +59,11 @@ def test_students_t_has_intervals_of_its_draws_and_can_be_compared(heavy, rating
 
 
 def test_the_pit_of_a_law_without_a_cdf_comes_from_its_draws(ratings):
-    of = replace(
-        pmf.METHOD, name="plain", predict=lambda *a: Plain(pmf.METHOD.predict(*a)), choices=None
+    of = changed(
+        pmf.METHOD,
+        name="plain",
+        predict=lambda *a: Plain(pmf.METHOD.predict(*a)),
+        candidates=None,
     )
     plain = bf.fit(of, ratings, n_components=2, progress=False).predict(ratings)
     exact = stats.norm.cdf(ratings.value, plain.mean, plain.sd)

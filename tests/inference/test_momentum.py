@@ -131,6 +131,6 @@ def test_only_a_sweep_without_momentum_is_compared_with_tol():
     """Momentum may turn where it is far from the end, and the objective hardly falls there."""
     found, method = fit(bf.FixedPoint(tol=1e-7)), REGISTRY["bpmf"]
     data = method.ready(bf.datasets.make_ratings(60, 40, 2, density=0.4, seed=0), found.hyper)
-    more = method.update(found.params, data, found.hyper)
+    more = method.solver.update(found.params, data, found.hyper)
     fall = found.trace[-1] - float(method.objective(more, data, found.hyper))
     assert found.converged and 0 <= fall <= 1e-7 * (1 + abs(found.trace[-1]))

@@ -13,6 +13,7 @@ from bayesfac.models.ratings import gplvm
 from bayesfac.testing import check_conditionals, check_moves
 from tests.features import with_features
 from tests.planted import HYPER
+from tests.records import changed
 
 FEATURES = ("pmf", "bpmf", "fm", "ordinal_fm")
 
@@ -41,8 +42,8 @@ def test_moves_of_shared_thresholds_leave_the_joint_alone():
         data, hyper = method.example(key)
         return data, hyper._replace(thresholds="shared")
 
-    moves = {name: method.moves[name] for name in ("thresholds", "swell")}
-    alone = replace(method, example=example, conditionals={}, augment=None, moves=moves)
+    moves = {name: method.gibbs.moves[name] for name in ("thresholds", "swell")}
+    alone = changed(method, example=example, conditionals={}, augment=None, moves=moves)
     assert check_moves(alone, jax.random.key(0)) is None
 
 
@@ -50,8 +51,8 @@ def test_long_steps_of_positions_leave_the_joint_alone(monkeypatch):
     """With the usual steps nearly every path is accepted, whatever it computes."""
     monkeypatch.setattr(gplvm, "STEP", (1.0, 1.3))
     method = REGISTRY["gplvm"]
-    moves = {"positions": method.moves["positions"]}
-    assert check_moves(replace(method, conditionals={}, moves=moves), jax.random.key(0)) is None
+    moves = {"positions": method.gibbs.moves["positions"]}
+    assert check_moves(changed(method, conditionals={}, moves=moves), jax.random.key(0)) is None
 
 
 def test_rescaling_an_odd_number_of_kinds_leaves_the_joint_alone():
@@ -63,8 +64,8 @@ def test_rescaling_an_odd_number_of_kinds_leaves_the_joint_alone():
         few = Relations(Ratings(data), {"tags": ("user", "tag", data.matrix("tags"))})
         return few, cmf.prepare(few, hyper._replace(matrices=None, **HYPER["cmf"]))
 
-    alone = {"conditionals": {}, "augment": None, "moves": {"rescale": cmf.moves["rescale"]}}
-    assert check_moves(replace(cmf, example=example, **alone), jax.random.key(0)) is None
+    alone = {"conditionals": {}, "augment": None, "moves": {"rescale": cmf.gibbs.moves["rescale"]}}
+    assert check_moves(changed(cmf, example=example, **alone), jax.random.key(0)) is None
 
 
 @pytest.mark.parametrize("name", ["plsa", "mvplsa"])

@@ -35,7 +35,7 @@ def problem():
 
 def rows_of_users() -> GaussianRows:
     job, p = problem()
-    return job.method.conditionals["U"](p, job.data, job.hyper)
+    return job.method.gibbs.conditionals["U"](p, job.data, job.hyper)
 
 
 # -- balanced draws -------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_every_method_with_conditionals_runs(name):
     method = REGISTRY[name]
     data, hyper = method.example(jax.random.key(0))
     settings = {**hyper._asdict(), "progress": False}
-    if not method.conditionals:
+    if not method.gibbs.conditionals:
         with pytest.raises(BayesfacError, match=f"{name} cannot run with Quick: "):
             bf.fit(name, data, bf.Quick(), **settings)
         return
@@ -226,7 +226,7 @@ def test_a_run_killed_on_its_second_way_resumes_there(monkeypatch, tmp_path):
     same(fit(engine), fit(bf.Quick(sweeps=160)))
 
 
-@pytest.mark.parametrize("name", sorted(n for n, m in REGISTRY.items() if m.conditionals))
+@pytest.mark.parametrize("name", sorted(n for n, m in REGISTRY.items() if m.gibbs.conditionals))
 def test_the_error_of_a_fit_is_known(name):
     """Probe cells exist, and predictions vary there, for every method with conditionals."""
     method = REGISTRY[name]

@@ -17,9 +17,9 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference.gibbs import spread, sweep
 
-DIVISIBLE = sorted(name for name, method in REGISTRY.items() if method.divisible)
+DIVISIBLE = sorted(name for name, method in REGISTRY.items() if method.gibbs.divisible)
 DIVISIBLE_UPDATES = sorted(
-    name for name, method in REGISTRY.items() if method.own_rows and method.update
+    name for name, method in REGISTRY.items() if method.solver.own_rows and method.solver.update
 )
 SCALES = {"n_components": 2, "noise": 1.0, "scale_user": 1.0, "scale_item": 1.0}
 
@@ -143,8 +143,8 @@ def test_twenty_sweeps_of_em_of_three_shares_are_those_of_one_machine(name, loop
         begin = method.init(jax.random.key(1), data, hyper)
 
         def twenty(data):
-            step = lambda _, p: method.update(p, data, hyper)  # noqa: E731
-            fields = method.own_rows
+            step = lambda _, p: method.solver.update(p, data, hyper)  # noqa: E731
+            fields = method.solver.own_rows
             p = jax.lax.fori_loop(0, 20, step, own_rows.owned(begin, fields, data))
             found = sites(own_rows.whole(p, fields, data))
             return found, method.objective(p, data, hyper)
@@ -157,7 +157,9 @@ def test_twenty_sweeps_of_em_of_three_shares_are_those_of_one_machine(name, loop
 
 
 @pytest.mark.parametrize("loops", ["numba", "jax"])
-@pytest.mark.parametrize("name", sorted(n for n, method in REGISTRY.items() if method.own_rows))
+@pytest.mark.parametrize(
+    "name", sorted(n for n, method in REGISTRY.items() if method.solver.own_rows)
+)
 def test_value_and_slope_of_three_shares_are_those_of_one_machine(name, loops) -> None:
     """To 1e-9 in double precision, at a random point; both kinds of loops."""
     with jax.enable_x64(True), sparse.use(loops):
@@ -173,7 +175,7 @@ def test_value_and_slope_of_three_shares_are_those_of_one_machine(name, loops) -
         p = method.init(jax.random.key(1), data, hyper)
 
         def cost(p, data):
-            return method.objective(own_rows.owned(p, method.own_rows, data), data, hyper)
+            return method.objective(own_rows.owned(p, method.solver.own_rows, data), data, hyper)
 
         shares = map(own_rows.dealer(data, 3), range(3))
         stacked = jax.tree.map(lambda *x: jnp.stack(list(map(jnp.asarray, x))), *shares)

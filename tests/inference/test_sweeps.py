@@ -1,7 +1,5 @@
 """Which sweeps a Gibbs run makes and keeps, and the random numbers of its blocks and moves."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +12,7 @@ from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference import widths
 from bayesfac.inference.gibbs import continued
 from bayesfac.inference.result import Job
+from tests.records import changed
 
 DATA = bf.Ratings([0, 1], [0, 1], [1.0, 2.0])
 
@@ -34,7 +33,7 @@ def counting():
         empty = dict.fromkeys(pmf.Params._fields)
         return pmf.Params(**empty | {site: jnp.zeros(shape) for site, shape in zeros.items()})
 
-    return replace(
+    return changed(
         pmf,
         init=init,
         conditionals={**normal, "U": lambda p, data, h: dist.Delta(p.U + 1, event_dim=2)},

@@ -74,10 +74,10 @@ def test_a_point_keeps_what_empirical_bayes_set(key):
     data, hyper = BPMF.example(key)
     estimated = hyper._replace(scales="estimated")
     p = BPMF.init(key, data, hyper)
-    q = BPMF.update(p, data, estimated)
+    q = BPMF.solver.update(p, data, estimated)
     moved = {site for site in sites(p) if not np.array_equal(sites(p)[site], sites(q)[site])}
-    assert moved == {"U", "V"} and BPMF.held(hyper) == ()
-    assert {"mu_U", "Lambda_V", "alpha", "B.user", "ridge.item"} <= set(BPMF.held(estimated))
+    assert moved == {"U", "V"} and BPMF.solver.held(hyper) == ()
+    assert {"mu_U", "Lambda_V", "alpha", "B.user", "ridge.item"} <= set(BPMF.solver.held(estimated))
 
 
 def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, key):

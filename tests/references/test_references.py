@@ -14,6 +14,7 @@ import bayesfac as bf
 from bayesfac.core.errors import CorruptFile, UnknownName
 from bayesfac.references import stored
 from bayesfac.references.checking import bonferroni
+from tests.records import changed
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "pmf-rank-1"
@@ -61,12 +62,12 @@ def test_a_stranger_draws_by_plain_numpyro():
 
 def test_a_conditional_that_is_of_too_much_noise_fails():
     r = bf.references.load(NAME)
-    law = r.record.conditionals["U"]
+    law = r.record.gibbs.conditionals["U"]
 
     def wide(params, data, hyper):
         return law(params, data, hyper._replace(noise=1.1 * hyper.noise))
 
-    wrong = replace(r.record, conditionals={**r.record.conditionals, "U": wide})
+    wrong = changed(r.record, conditionals={**r.record.gibbs.conditionals, "U": wide})
     fit = bf.fit(wrong, r.data, bf.Gibbs(200, 1000, 4), **r.hyper, progress=False)
     found = bf.references.check(NAME, fit)
     assert found.ok is False and "differ" in found.verdict

@@ -14,7 +14,7 @@ from bayesfac import metrics
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
-from bayesfac.core.method import Method, Permutation, Rotation, from_sites
+from bayesfac.core.method import Axes, Method, Permutation, Rotation, from_sites
 from bayesfac.core.method import sites as site_values
 from bayesfac.report.diagnostics.held_out import LevelScores, Scores
 
@@ -90,16 +90,20 @@ RATING = Method(
     Params=RatingParams,
     Hyper=Hyper,
     **_STUBS,
-    dims={
-        "U": ("user", "component"),
-        "V": ("item", "component"),
-        "mu_U": ("component",),
-        "mu_V": ("component",),
-        "Lambda_U": ("component", "component_"),
-        "Lambda_V": ("component", "component_"),
-        "alpha": (),
-    },
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0}, ("Lambda_U", "Lambda_V")),),
+    axes=Axes(
+        dims={
+            "U": ("user", "component"),
+            "V": ("item", "component"),
+            "mu_U": ("component",),
+            "mu_V": ("component",),
+            "Lambda_U": ("component", "component_"),
+            "Lambda_V": ("component", "component_"),
+            "alpha": (),
+        },
+        gauge=(
+            Rotation(("U", "V"), {"U": 1, "V": 1, "mu_U": 0, "mu_V": 0}, ("Lambda_U", "Lambda_V")),
+        ),
+    ),
 )
 
 
@@ -111,25 +115,22 @@ def _topic_gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
 
 TOPIC = Method(
     name="toy_topics", cite="nobody2026", data=Views, Params=TopicParams, Hyper=Hyper, **_STUBS,
-    dims={
-        "A": ("row", "cluster"),
-        "B": ("cluster", "topic.{key}"),
-        "C": ("topic.{key}", "feature.{key}"),
-    },
-    gauge=_topic_gauge,
+    axes=Axes(
+        dims={ "A": ("row", "cluster"), "B": ("cluster", "topic.{key}"),
+            "C": ("topic.{key}", "feature.{key}"), },
+        gauge=_topic_gauge,
+    ),
 )  # fmt: skip
 
 
 STAGED = Method(
     name="toy_stages", cite="nobody2026", data=Ratings, Params=StageParams, Hyper=Hyper, **_STUBS,
-    dims={
-        "U": ("stage", "user", "component"),
-        "V": ("stage", "item", "component"),
-        "mu": ("stage", "component"),
-        "Lambda": ("stage", "component", "component_"),
-        "theta": ("user", "level"),
-    },
-    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2, "mu": 1}, ("Lambda",), each=True),),
+    axes=Axes(
+        dims={ "U": ("stage", "user", "component"), "V": ("stage", "item", "component"),
+            "mu": ("stage", "component"), "Lambda": ("stage", "component", "component_"),
+            "theta": ("user", "level"), },
+        gauge=(Rotation(("U", "V"), {"U": 2, "V": 2, "mu": 1}, ("Lambda",), each=True),),
+    ),
 )  # fmt: skip
 
 

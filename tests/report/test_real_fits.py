@@ -33,7 +33,7 @@ def fitted(name: str, sampled: bool) -> tuple[Any, Any]:
     """
     method = REGISTRY[name]
     data, hyper = method.example(jax.random.key(0))
-    if sampled and method.conditionals:
+    if sampled and method.gibbs.conditionals:
         gibbs = bf.Gibbs(warmup=20, draws=60, chains=2)
         return bf.fit(name, data, gibbs, progress=False, **hyper._asdict()), data
     fit = bf.fit(name, data, progress=False, **hyper._asdict())

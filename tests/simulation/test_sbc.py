@@ -26,6 +26,7 @@ from bayesfac.simulation.quantities import identified, probes, singular_values
 from bayesfac.simulation.results import Calibration, direction
 from tests.kinds import KINDS, quick_for
 from tests.planted import HYPER, planted
+from tests.records import changed
 
 KEY = jax.random.key(0)
 SHORT = {"replications": 120, "draws": 59, "warmup": 150, "thin": 6, "progress": False}
@@ -89,10 +90,10 @@ def test_a_sampler_that_breaks_down_is_no_good():
     pmf = REGISTRY["pmf"]
 
     def broken(p, data, hyper):
-        law = pmf.conditionals["bias_user"](p, data, hyper)
+        law = pmf.gibbs.conditionals["bias_user"](p, data, hyper)
         return dist.Normal(law.base_dist.loc / (data.y[0] > 0), law.base_dist.scale).to_event(1)
 
-    wrong = dataclasses.replace(pmf, conditionals={**pmf.conditionals, "bias_user": broken})
+    wrong = changed(pmf, conditionals={**pmf.gibbs.conditionals, "bias_user": broken})
     found = bf.sbc(wrong, "Gibbs", **{**SHORT, "replications": 20, "warmup": 1, "thin": 1})
     assert 0 < found.broken < 20
     assert found.ok is False
@@ -155,7 +156,7 @@ def test_a_draw_of_the_joint_and_its_quantities(name):
     assert all(np.ndim(value) == 0 and np.isfinite(value) for value in found.values())
     if isinstance(data, Tasks | bf.Ratings) and name != "faie":  # which has no unlabelled row
         assert [name.rpartition(" ")[2] for name in cells] == ["seen", "seen", "unseen"]
-    if "views_given" in method.traits:
+    if "views_given" in method.notes.traits:
         kept = [block for block in data.y if block != LABELS]
         assert all(np.array_equal(new.y[block], data.y[block]) for block in kept)
 

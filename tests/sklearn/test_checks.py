@@ -75,7 +75,7 @@ def small(name):
     """An estimator that is quick to fit."""
     method = REGISTRY[name]
     own = {k: v for k, v in SMALL.items() if k in method.Hyper._fields} | OWN.get(name, {})
-    engine = bf.FixedPoint(max_iter=3) if method.update else bf.LBFGS(max_iter=3)
+    engine = bf.FixedPoint(max_iter=3) if method.solver.update else bf.LBFGS(max_iter=3)
     return getattr(estimators, name)(engine=engine, **own)
 
 

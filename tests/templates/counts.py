@@ -18,7 +18,7 @@ def golden(method):
     beta = np.exp(np.asarray(p.log_beta))
     theta = (h.shape_user + table.sum(1)) / (h.shape_user + beta.sum())
     beta = (h.shape_item + table.sum(0)) / (h.shape_item / h.mean + theta.sum())
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(np.exp(new.log_theta), theta, rtol=1e-5)
     np.testing.assert_allclose(np.exp(new.log_beta), beta, rtol=1e-5)
 

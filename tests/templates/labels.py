@@ -23,7 +23,7 @@ def golden(method):
     rest = sum((y - d).sum(0) for y, d in zip(tables, np.asarray(p.d), strict=True))
     b = h.weight * rest / (h.weight * sum(map(len, tables)) + h.ridge)
     d = [h.weight * (y - b).sum(0) / (h.weight * len(y) + h.penalty) for y in tables]
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(new.b, b, rtol=1e-10)
     np.testing.assert_allclose(new.d, d, rtol=1e-10)
 
@@ -39,6 +39,6 @@ def test_tasks_are_shrunk_towards_their_common_share():
     for penalty in (0.1, 1.0, 10.0):
         p = METHOD.init(jax.random.key(1), data, h)
         for _ in range(200):
-            p = METHOD.update(p, data, h._replace(penalty=penalty))
+            p = METHOD.solver.update(p, data, h._replace(penalty=penalty))
         spread.append(np.abs(p.d).max())
     assert spread[0] > spread[1] > spread[2] > 0

@@ -16,7 +16,7 @@ def golden(method):
     joint = np.einsum("ik,kw->iwk", p.A, p.C)
     counts = data[view].toarray()[:, :, None] * joint / joint.sum(2, keepdims=True)
     A, C = h.a - 1 + counts.sum(1), h.c - 1 + counts.sum(0).T
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(new.A, A / A.sum(1, keepdims=True), rtol=1e-10)
     np.testing.assert_allclose(new.C, C / C.sum(1, keepdims=True), rtol=1e-10)
 
@@ -28,7 +28,7 @@ def test_golden_step():
 def test_with_flat_priors_one_topic_is_the_share_of_each_word():
     data, h = METHOD.example(jax.random.key(0))
     h = h._replace(n_components=1, a=1.0, c=1.0)
-    new = METHOD.update(METHOD.init(jax.random.key(1), data, h), data, h)
+    new = METHOD.solver.update(METHOD.init(jax.random.key(1), data, h), data, h)
     (view,) = data.names
     words = data[view].toarray().sum(0)
     np.testing.assert_allclose(new.C[0], words / words.sum(), rtol=1e-10)

@@ -22,17 +22,17 @@ AT_ONCE = 64  # pairs that are ranked in one step
 def loss(
     method: Method, p: Any, train: Any, held: Any, hyper: Any, values: Mapping[str, Any]
 ) -> float:
-    """The mean loss of the held-out part, of the kind that `method.choice_by` names.
+    """The mean loss of the held-out part, of the kind that `method.choose.by` names.
 
     "loss" is minus the log score. A method that decides by a rule of its own (a margin) has no calibrated
     distribution over levels. There it is the absolute error of the chosen levels, and the log score only
     decides between settings that choose the same levels. "law" is minus the log score for these methods too.
     "ranks" is `rank_loss`. `values` replace settings.
     """
-    if method.choice_by == "ranks":
+    if method.choose.by == "ranks":
         return rank_loss(method, p, train, held, hyper, values)
     score, error = _scores(method, hyper, p, held, dict(values))
-    if error is None or method.choice_by == "law":
+    if error is None or method.choose.by == "law":
         return -float(score)
     return float(error) - TIE * float(score)
 

@@ -64,9 +64,9 @@ def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | No
 
 def refuse_entangled(method: Method, data: Any) -> None:
     """Raise an error if the joint of the method has no factor for a single rating."""
-    if isinstance(data, Ratings) and "no_minibatch" in method.traits:
+    if isinstance(data, Ratings) and "no_minibatch" in method.notes.traits:
         raise BayesfacError(
-            f"{method.name} has no likelihood of a single rating: {method.traits['no_minibatch']}"
+            f"{method.name} has no likelihood of a single rating: {method.notes.traits['no_minibatch']}"
         )
 
 

@@ -110,8 +110,12 @@ def propagated(method: Method) -> Method:
         method,
         init=init,
         objective=lambda p, known, hyper: method.objective(p, known.data, hyper),
-        conditionals={site: under(site, law) for site, law in method.conditionals.items()},
-        moves={},
+        gibbs=method.gibbs._replace(
+            conditionals={
+                site: under(site, law) for site, law in method.gibbs.conditionals.items()
+            },
+            moves={},
+        ),
     )
 
 

@@ -40,7 +40,7 @@ Tables = dict[str, jax.Array]
 def run(engine: Any, job: Job) -> Result:
     """The solver's point, and draws from the normal distribution of every row about this point."""
     folder = None if engine.folder is None else f"{engine.folder}/point"
-    solver = SOLVERS[job.method.solver](folder=folder, save_every=engine.save_every)
+    solver = SOLVERS[job.method.default_engine](folder=folder, save_every=engine.save_every)
     point = solver.run(replace(job, identity=f"{job.identity} point"))
     if point.partial:
         return point
@@ -71,7 +71,7 @@ def run(engine: Any, job: Job) -> Result:
 
 def free_sites(job: Job, p: Any) -> tuple[str, ...]:
     """The sites that the solver fits; each must be of real numbers, in rows that are not too long."""
-    held = job.method.held(job.hyper)
+    held = job.method.solver.held(job.hyper)
     transforms = supports(job.method, job.data, job.hyper, p)
     free = tuple(s for s in sites(p) if s.partition(".")[0] not in held and s in transforms)
     instead = "bf.VB() or bf.NUTS()" if job.method.variational else "bf.NUTS()"

@@ -91,7 +91,7 @@ class SVI(Engine):
         if self.guide == "blocks":
             return blocks.run(self, job)
         method, p, key = job.method, job.start_point(job.key), jax.random.fold_in(job.key, 1)
-        if self.batch is not None and (why := method.traits.get("no_minibatch")):
+        if self.batch is not None and (why := method.notes.traits.get("no_minibatch")):
             raise BayesfacError(
                 f"SVI(batch=...) cannot run {method.name}: no minibatches, as {why}"
             )

@@ -116,7 +116,7 @@ class VB(Engine):
     def _states(self, job: Job) -> list[Any]:
         """The states of all Gibbs chains after their sweeps; without sweeps, one start."""
         keys = jax.random.split(job.key, self.chains)
-        if not self.warmup or not job.method.conditionals:
+        if not self.warmup or not job.method.gibbs.conditionals:
             return [job.start_point(job.key)]
         starts = jax.tree.map(lambda *each: jnp.stack(each), *map(job.start_point, keys))
         state = continued(job, starts, keys, self.warmup - 1, 1, 0)
@@ -134,7 +134,7 @@ def ascent(method: Method) -> Method:
     def objective(q: Any, data: Any, hyper: Any) -> jax.Array:
         return -law.elbo(q, data, hyper)
 
-    return replace(method, objective=objective, update=law.update)
+    return replace(method, objective=objective, solver=method.solver._replace(update=law.update))
 
 
 def _begin(method: Method, hyper: Any, p: Any, data: Any) -> Any:

@@ -61,7 +61,7 @@ from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.ordinal import Between, Levels, averaged
 from bayesfac.core.math import bilinear, normals, products
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Method, Notes, Rotation, Sampler, Solver, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.collective._matrices import Matrix, coded, matrices, probits, seen, standard
 from bayesfac.models.collective._moves import rescale, swell, thresholds
@@ -340,13 +340,19 @@ def example(key: jax.Array) -> tuple[Relations, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="cmf", cite="singh2008cmf", data=Relations, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held, augment=augment,
-    conditionals=CONDITIONALS, gauge=gauge,
-    moves={"thresholds": thresholds, "swell": swell, "rescale": rescale},
-    dims={"U": ("{key}", "component"), "mu": ("component",), "Lambda": ("component", "component_"),
-          "alpha": (), "cuts": ("{key}_threshold",)},
-    traits={"no_fold_in": "a new row may have cells in several matrices"},
+    name="cmf", cite="singh2008cmf", data=Relations, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(update=update, start=start, held=held),
+    gibbs=Sampler(
+        conditionals=CONDITIONALS,
+        augment=augment,
+        moves={"thresholds": thresholds, "swell": swell, "rescale": rescale},
+    ),
+    axes=Axes(
+        dims={"U": ("{key}", "component"), "mu": ("component",),
+            "Lambda": ("component", "component_"), "alpha": (), "cuts": ("{key}_threshold",)},
+        gauge=gauge,
+    ),
+    notes=Notes(traits={"no_fold_in": "a new row may have cells in several matrices"}),
 ))
 # fmt: on

@@ -47,7 +47,17 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.kernels.sparse import ratio_step
 from bayesfac.core.laws.counts import LogGamma, PoissonTable, Splitting, Sums, UnsurePoisson
 from bayesfac.core.math import inner, normals, pick, safe_log
-from bayesfac.core.method import Method, Permutation, Variational, register
+from bayesfac.core.method import (
+    Axes,
+    Choose,
+    Method,
+    Notes,
+    Permutation,
+    Sampler,
+    Solver,
+    Variational,
+    register,
+)
 
 SHAPES, SHAPE = ("shape_user", "shape_item"), 0.3  # the paper's value
 
@@ -264,21 +274,21 @@ def example(key: jax.Array) -> tuple[Counts, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="hpf", cite="gopalan2015hpf", data=Counts, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, choices=choices, choice_by="ranks", choice_sweeps=120,
-    start=init,  # every candidate starts anew: a few sweeps do not fully separate components
-    conditionals=CONDITIONALS, augment=augment, variational=VARIATIONAL,
-    gauge=(Permutation({"log_theta": 1, "log_beta": 1}),),
-    dims={
-        "log_theta": ("user", "component"), "log_beta": ("item", "component"),
-        "log_xi": ("user",), "log_eta": ("item",),
-    },
-    traits={
-        "nonnegative": "counts are not negative",
-        "poisson": "counts are Poisson numbers, given the factors",
-        "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
-    },
-    waived={"unseen": "new users and items have the mean xi and eta: over all, the mean can be infinite"},
+    name="hpf", cite="gopalan2015hpf", data=Counts, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(update=update, start=init),
+    gibbs=Sampler(conditionals=CONDITIONALS, augment=augment), variational=VARIATIONAL,
+    choose=Choose(candidates=choices, sweeps=120, by="ranks"),
+    axes=Axes(
+        dims={ "log_theta": ("user", "component"), "log_beta": ("item", "component"),
+            "log_xi": ("user",), "log_eta": ("item",), },
+        gauge=(Permutation({"log_theta": 1, "log_beta": 1}),),
+    ),
+    notes=Notes(
+        traits={ "nonnegative": "counts are not negative",
+            "poisson": "counts are Poisson numbers, given the factors",
+            "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
+            },
+    ),
 ))
 # fmt: on

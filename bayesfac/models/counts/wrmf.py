@@ -46,7 +46,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
 from bayesfac.core.math import edge
-from bayesfac.core.method import register
+from bayesfac.core.method import Choose, Notes, register
 from bayesfac.parts.composition import composed
 from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.observed.normal import Preference
@@ -136,15 +136,16 @@ METHOD = register(
     composed(
         "wrmf", cite="hu2008wrmf", home=__name__, data=Counts, Params=Params, Hyper=Hyper,
         structure=Matrix((
-            ridge("user", "U", "scale_user", linked=False), ridge("item", "V", "scale_item", linked=False),
+            ridge("user", "U", "scale_user", linked=False),
+            ridge("item", "V", "scale_item", linked=False),
         )),
-        observed=Preference(),
-        objective=objective, model=model, example=example, prepare=prepare, ready=ready,
-        choices=choices, choice_sweeps=8, choice_by="ranks",
-        traits={
-            "nonnegative": "counts are not negative",
-            "no_minibatch": "the law is one of the whole table: a sample of listed pairs lacks the zeros",
-        },
-        waived={"observed": "a pair's confidence is made of its count, which a prediction does not know"},
+        observed=Preference(), objective=objective, model=model, example=example, prepare=prepare,
+        ready=ready,
+        choose=Choose(candidates=choices, sweeps=8, by="ranks"),
+        notes=Notes(
+            traits={ "nonnegative": "counts are not negative",
+                "no_minibatch": "the law is one of the whole table: a sample of listed pairs lacks the zeros",
+                },
+        ),
     )
 )  # fmt: skip

@@ -46,7 +46,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner, normals
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Rotation, Solver, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
@@ -195,12 +195,15 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="cplst", cite="chen2012cplst", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare, left_out=left_out,
-    ready=ready, remarks=labels.remarks, gauge=gauge,
-    dims={"W": ("feature.{key}", "component"), "V": ("feature.labels", "component"),
-          "b": ("feature.labels",), "A": ("row", "component")},
-    traits=labels.LABELS_ALONE,
+    name="cplst", cite="chen2012cplst", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=embedding.derive,
+    fold_in=embedding.fold_in, prepare=prepare, ready=ready,
+    solver=Solver(update=update), choose=Choose(left_out=left_out),
+    axes=Axes(
+        dims={"W": ("feature.{key}", "component"), "V": ("feature.labels", "component"),
+            "b": ("feature.labels",), "A": ("row", "component")},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=labels.remarks, traits=labels.LABELS_ALONE),
 ))
 # fmt: on

@@ -46,7 +46,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner, normals
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Rotation, Solver, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
@@ -226,13 +226,15 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="faie", cite="lin2014faie", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, left_out=left_out, ready=ready,
-    remarks=labels.remarks, gauge=gauge,
-    dims={"C": ("row", "component"), "D": ("feature.labels", "component"),
-          "W": ("feature.{key}", "component"), "A": ("row", "component")},
-    traits=labels.LABELS_ALONE,
-    waived={"fold_in": "training rows have codes that fit their labels, new rows those of their features"},
+    name="faie", cite="lin2014faie", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=derive,
+    fold_in=fold_in, prepare=prepare, ready=ready,
+    solver=Solver(update=update), choose=Choose(left_out=left_out),
+    axes=Axes(
+        dims={"C": ("row", "component"), "D": ("feature.labels", "component"),
+            "W": ("feature.{key}", "component"), "A": ("row", "component")},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=labels.remarks, traits=labels.LABELS_ALONE),
 ))
 # fmt: on

@@ -59,7 +59,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels as answers
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Permutation, Solver, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _grople_groups as label_groups
@@ -205,19 +205,17 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
     return data, prepare(data, Hyper(2, 1, 0.3, 0.5, 0.6, 0.2, 0.4))
 
 
-WAIVED = {
-    "optimum": "V and Z have exact zeros, where J has kinks; its test file checks the subgradients",
-    "map": "gradient engines do not stop at kinks, they cross them",
-}
-
 # fmt: off
 METHOD = register(Method(
-    name="grople", cite="kumar2019grople", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, fold_in=fold_in, prepare=prepare, choices=choices, ready=ready, remarks=remarks,
-    gauge=gauge,
-    dims={"U": ("row", "component"), "V": ("feature.labels", "component"),
-          "Z": ("feature.{key}", "component")},
-    traits=answers.LABELS_ALONE, waived=WAIVED,
+    name="grople", cite="kumar2019grople", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, fold_in=fold_in,
+    prepare=prepare, ready=ready,
+    solver=Solver(update=update), choose=Choose(candidates=choices),
+    axes=Axes(
+        dims={"U": ("row", "component"), "V": ("feature.labels", "component"),
+            "Z": ("feature.{key}", "component")},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=remarks, traits=answers.LABELS_ALONE),
 ))
 # fmt: on

@@ -42,7 +42,7 @@ from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner, normals
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Rotation, Solver, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _held_out
@@ -161,12 +161,15 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="leml", cite="yu2014leml", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=embedding.derive, fold_in=embedding.fold_in, prepare=prepare, left_out=left_out,
-    ready=ready, remarks=labels.remarks, gauge=gauge,
-    dims={"W": ("feature.{key}", "component"), "H": ("feature.labels", "component"),
-          "A": ("row", "component")},
-    traits=labels.LABELS_ALONE,
+    name="leml", cite="yu2014leml", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=embedding.derive,
+    fold_in=embedding.fold_in, prepare=prepare, ready=ready,
+    solver=Solver(update=update), choose=Choose(left_out=left_out),
+    axes=Axes(
+        dims={"W": ("feature.{key}", "component"), "H": ("feature.labels", "component"),
+            "A": ("row", "component")},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=labels.remarks, traits=labels.LABELS_ALONE),
 ))
 # fmt: on

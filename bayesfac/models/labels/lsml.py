@@ -55,7 +55,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries, normals, shared_subspace
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Rotation, Solver, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _frames as frames
@@ -189,12 +189,15 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="lsml", cite="ji2010lsml", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, left_out=left_out, ready=ready,
-    remarks=labels.remarks, gauge=gauge,
-    dims={"U": ("feature.{key}", "feature.labels"), "T": ("feature.{key}", "component"),
-          "V": ("feature.labels", "component"), "A": ("row", "feature.labels")},
-    traits=labels.LABELS_ALONE,
+    name="lsml", cite="ji2010lsml", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=derive,
+    fold_in=fold_in, prepare=prepare, ready=ready,
+    solver=Solver(update=update), choose=Choose(left_out=left_out),
+    axes=Axes(
+        dims={"U": ("feature.{key}", "feature.labels"), "T": ("feature.{key}", "component"),
+            "V": ("feature.labels", "component"), "A": ("row", "feature.labels")},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=labels.remarks, traits=labels.LABELS_ALONE),
 ))
 # fmt: on

@@ -47,7 +47,7 @@ from bayesfac.core.data.scaling import scaled
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.laws import labels
 from bayesfac.core.math import entries
-from bayesfac.core.method import COLLAPSED, Method, Rotation, register
+from bayesfac.core.method import COLLAPSED, Axes, Choose, Method, Notes, Rotation, Solver, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.labels import _embedding as embedding
 from bayesfac.models.labels import _mlc_hmf_nodes as nodes
@@ -176,23 +176,21 @@ def example(key: jax.Array) -> tuple[Tree, Hyper]:
     return grow(data, hyper), hyper
 
 
-WAIVED = {
-    "relabelling": "the tree stands with the rows in their order; its test file grows it on rows in another",
-    "observed": "nodes are fitted together and predict by votes, so no label has a law of its own",
-}
-
 TRAITS = labels.LABELS_ALONE | {
     "starts_solved": "a node is fitted to its minimum when the tree grows"
 }
 
 # fmt: off
 METHOD = register(Method(
-    name="mlc_hmf", cite="kumar2018mlchmf", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, prepare=prepare, choices=choices, ready=ready,
-    remarks=remarks, gauge=gauge,
-    dims={"U": ("node.{key}", "input", "component"), "V": ("node.{key}", "feature.labels", "component"),
-          "share": ("row", "feature.labels")},
-    traits=TRAITS, waived=WAIVED,
+    name="mlc_hmf", cite="kumar2018mlchmf", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=derive,
+    prepare=prepare, ready=ready,
+    solver=Solver(update=update), choose=Choose(candidates=choices),
+    axes=Axes(
+        dims={"U": ("node.{key}", "input", "component"),
+            "V": ("node.{key}", "feature.labels", "component"), "share": ("row", "feature.labels")},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=remarks, traits=TRAITS),
 ))
 # fmt: on

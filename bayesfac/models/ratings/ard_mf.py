@@ -40,7 +40,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
@@ -51,9 +50,8 @@ from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.empirical_bayes import DRAWS, biases, left_out
 from bayesfac.core.laws.normal_wishart import drawn, normal_rows
 from bayesfac.core.math import inner, metropolis
-from bayesfac.core.method import register
+from bayesfac.core.method import Choose, register
 from bayesfac.core.programs import compiled_for
-from bayesfac.models.ratings._shared.rank import above_noise
 from bayesfac.parts import scales
 from bayesfac.parts.composition import composed
 from bayesfac.parts.estimate import SMALL, noise_choices
@@ -139,7 +137,7 @@ def start(key: jax.Array, data: Ratings, h: Hyper) -> Params:
         return jnp.where(alive, law.elbo(q, data, h), -jnp.inf), q
 
     def swept(number: int, p: Params) -> Params:
-        return drawn(jax.random.key(number), p, METHOD.conditionals, data, h)
+        return drawn(jax.random.key(number), p, METHOD.gibbs.conditionals, data, h)
 
     begin = [jax.lax.fori_loop(0, DRAWS, swept, p)]
     begin += [from_biases(p, data, h)] if h.n_components > 1 else []
@@ -211,11 +209,6 @@ def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     return p._replace(tau=p.tau / root**2)
 
 
-def in_use(p: Params, by_user: np.ndarray, by_item: np.ndarray, hyper: Hyper) -> int:
-    """How many singular values of u_i.v_j stand above the noise, see `_shared/rank.py`."""
-    return above_noise(p.U, p.V, p.alpha, by_user, by_item)
-
-
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     data = few_ratings(key)
     settings = Hyper(2, 2.0, 1.2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, scales="joint")
@@ -225,8 +218,9 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(
     composed(
         "ard_mf", cite="lim2007variational", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
-        structure=Matrix(SIDES), observed=Normal(),
-        objective=objective, model=model, example=example, prepare=prepare, start=start,
-        choices=noise_choices, noncentred=("U", "V"), moves={"swell": swell}, in_use=in_use,
+        structure=Matrix(SIDES), observed=Normal(), objective=objective, model=model, example=example,
+        prepare=prepare,
+        moves={"swell": swell}, solver=dict(start=start),
+        choose=Choose(candidates=noise_choices),
     )
 )  # fmt: skip

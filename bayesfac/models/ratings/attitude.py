@@ -34,7 +34,7 @@ from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner, normals
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Rotation, register
 
 SCALE = 0.2
 
@@ -134,12 +134,13 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="attitude", cite="marlin2004thesis", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, choices=choices,
-    # rotations leave A A' unchanged; B has one axis too many to form a pair with A
-    gauge=(Rotation(("A", "A"), {"A": 1, "B": 2}),),
-    dims={"A": ("user", "component"), "B": ("level", "item", "component"), "bias": ("level", "item"),
-        "bias_user": ("level", "user")},
+    name="attitude", cite="marlin2004thesis", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    choose=Choose(candidates=choices),
+    axes=Axes(
+        dims={"A": ("user", "component"), "B": ("level", "item", "component"),
+            "bias": ("level", "item"), "bias_user": ("level", "user")},
+        gauge=(Rotation(("A", "A"), {"A": 1, "B": 2}),),
+    ),
 ))
 # fmt: on

@@ -33,7 +33,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Rotation, register
 from bayesfac.parts.observed import margins
 
 
@@ -120,10 +120,9 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="bmmmf", cite="srebro2004mmmf", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, choices=margins.choices,
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),),
-    dims=margins.DIMS,
+    name="bmmmf", cite="srebro2004mmmf", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    choose=Choose(candidates=margins.choices),
+    axes=Axes(dims=margins.DIMS, gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}),)),
 ))
 # fmt: on

@@ -51,7 +51,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.math import inner, total
-from bayesfac.core.method import register
+from bayesfac.core.method import Choose, Notes, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.parts import links
 from bayesfac.parts.composition import composed
@@ -152,8 +152,9 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(
     composed(
         "bpmf", cite="salakhutdinov2008bpmf", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
-        structure=Matrix(SIDES), observed=Normal(),
-        objective=objective, model=model, example=example, prepare=prepare, start=start,
-        choices=noise_choices, noncentred=("U", "V"), divisible=True, numbers=NUMBERS,
+        structure=Matrix(SIDES), observed=Normal(), objective=objective, model=model, example=example,
+        prepare=prepare,
+        solver=dict(start=start), gibbs=dict(divisible=True), choose=Choose(candidates=noise_choices),
+        notes=Notes(numbers=NUMBERS),
     )
 )  # fmt: skip

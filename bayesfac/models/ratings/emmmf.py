@@ -31,7 +31,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Rotation, Solver, register
 from bayesfac.parts.observed import margins
 
 
@@ -148,14 +148,13 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="emmmf", cite="decoste2006ensembles", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, choices=margins.choices, terms=terms,
-    waived={"observed": "members are fitted as a product, predict as a mean; its test file has one member"},
-    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
-    dims={
-        "U": ("member", "user", "component"), "V": ("member", "item", "component"),
-        "theta": ("member", "user", "threshold"), "bias_item": ("member", "item"),
-    },
+    name="emmmf", cite="decoste2006ensembles", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(terms=terms), choose=Choose(candidates=margins.choices),
+    axes=Axes(
+        dims={ "U": ("member", "user", "component"), "V": ("member", "item", "component"),
+            "theta": ("member", "user", "threshold"), "bias_item": ("member", "item"), },
+        gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
+    ),
 ))
 # fmt: on

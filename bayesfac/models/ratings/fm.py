@@ -49,7 +49,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.empirical_bayes import normal
-from bayesfac.core.method import register
+from bayesfac.core.method import Choose, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
 from bayesfac.parts.composition import composed
@@ -151,8 +151,9 @@ METHOD = register(
         "fm", cite="freudenthaler2011bayesian", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
         structure=machine.FACTORS, observed=Normal(), together=("B", "C"),
         order=(*machine.ORDER, "level", "tau_bias", "ridge", "ridge_bias", "alpha", "B", "C"),
-        objective=objective, model=model, example=example, prepare=prepare, init=init, start=start,
-        choices=noise_choices, ready=machine.ready, moves=machine_moves.moves(Normal().target),
-        noncentred=("U", "V"),
+        objective=objective, model=model, example=example, prepare=prepare, init=init,
+        ready=machine.ready,
+        moves=machine_moves.moves(Normal().target), solver=dict(start=start),
+        choose=Choose(candidates=noise_choices),
     )
 )  # fmt: skip

@@ -43,7 +43,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.empirical_bayes import normal
 from bayesfac.core.laws.ordinal import centres, codes, levelled
 from bayesfac.core.math import inner
-from bayesfac.core.method import register
+from bayesfac.core.method import Choose, Notes, register
 from bayesfac.core.precision import doubled
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import normal_wishart as wishart
@@ -192,11 +192,11 @@ def with_level(law: GaussianRows, tau: float) -> GaussianRows:
 def shift(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
     """Draw U and the mean of each user's thresholds jointly, given a new g; separate draws mix slowly."""
     kg, ku = jax.random.split(key)
-    g = METHOD.augment(p, data, hyper).sample(kg)
+    g = METHOD.gibbs.augment(p, data, hyper).sample(kg)
     centred = p._replace(theta=p.theta - jnp.mean(p.theta, 1, keepdims=True))
     # precision of the mean threshold; its prior mean is 0
     tau = p.theta.shape[1] / hyper.scale_theta**2
-    both = with_level(METHOD.conditionals["U"](centred, data, hyper, g), tau).sample(ku)
+    both = with_level(METHOD.gibbs.conditionals["U"](centred, data, hyper, g), tau).sample(ku)
     return p._replace(U=both[:, :-1], theta=centred.theta + both[:, -1:])
 
 
@@ -226,10 +226,11 @@ KINK = "the hinge has no slope where it bends, and there its minimum lies"
 METHOD = register(
     composed(
         "gibbs_mmmf", cite="xu2013gibbs", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
-        structure=Matrix(SIDES), observed=HINGE,
-        objective=objective, model=model, example=example, prepare=prepare, start=start, update=update,
-        choices=choices, choice_by="law", choice_start=choice_start,
-        noncentred=("U", "V"), moves={"shift": shift}, row_moves=lambda hyper: ("shift",),
-        traits={"no_fold_in": KINK}, waived={"optimum": KINK, "map": KINK},
+        structure=Matrix(SIDES), observed=HINGE, objective=objective, model=model, example=example,
+        prepare=prepare,
+        solver=dict(update=update, start=start),
+        moves={"shift": shift}, gibbs=dict(row_moves=lambda hyper: ("shift",)),
+        choose=Choose(candidates=choices, start=choice_start, by="law"),
+        notes=Notes(traits={"no_fold_in": KINK}),
     )
 )  # fmt: skip

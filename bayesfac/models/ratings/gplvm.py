@@ -57,7 +57,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.empirical_bayes import biases
 from bayesfac.core.laws.normal_wishart import mode, normal_rows, settled
 from bayesfac.core.math import bilinear, inner, normals, pick
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Choose, Method, Sampler, Solver, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared.gplvm_features import (
     anywhere,
@@ -385,13 +385,14 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="gplvm", cite="lawrence2009gplvm", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, start=start, held=held, choices=noise_choices,
-    conditionals=CONDITIONALS, moves={"positions": positions}, noncentred=("W",),
-    dims={
-        "W": ("user", "feature"), "X": ("item", "component"), "bias_item": ("item",),
-        "precision": ("group",), "alpha": (),
-    },
+    name="gplvm", cite="lawrence2009gplvm", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(update=update, start=start, held=held),
+    gibbs=Sampler(conditionals=CONDITIONALS, moves={"positions": positions}),
+    choose=Choose(candidates=noise_choices),
+    axes=Axes(
+        dims={ "W": ("user", "feature"), "X": ("item", "component"), "bias_item": ("item",),
+            "precision": ("group",), "alpha": (), },
+    ),
 ))
 # fmt: on

@@ -36,7 +36,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Rotation, Solver, register
 from bayesfac.parts.observed import margins
 
 
@@ -163,11 +163,12 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="hmf", cite="kumar2017hmf", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, choices=margins.choices,
-    terms=terms,
-    gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True),),
-    dims={site: ("stage", *axes) for site, axes in margins.DIMS.items()},
+    name="hmf", cite="kumar2017hmf", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(terms=terms), choose=Choose(candidates=margins.choices),
+    axes=Axes(
+        dims={site: ("stage", *axes) for site, axes in margins.DIMS.items()},
+        gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True),),
+    ),
 ))
 # fmt: on

@@ -47,7 +47,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.losses import BINARY
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner, normals, products, row_sums
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Choose, Method, Solver, register
 from bayesfac.parts.observed import margins
 
 
@@ -314,12 +314,12 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="ipmmmf", cite="xu2012ipmmmf", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, choices=choices,
-    dims={
-        "Z": ("user", "component"), "V": ("item", "component"), "theta": ("user", "threshold"),
-        "nu": ("component",),
-    },
+    name="ipmmmf", cite="xu2012ipmmmf", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(update=update), choose=Choose(candidates=choices),
+    axes=Axes(
+        dims={ "Z": ("user", "component"), "V": ("item", "component"),
+            "theta": ("user", "threshold"), "nu": ("component",), },
+    ),
 ))
 # fmt: on

@@ -39,7 +39,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner, real_cells, total, total_of_rows
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Rotation, Solver, register
 from bayesfac.parts.observed import margins
 
 
@@ -123,10 +123,12 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="mmmf", cite="rennie2005mmmf", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, choices=margins.choices, own_rows=("U", "theta"),
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
-    dims=margins.DIMS | {"theta": ("user", "threshold")},
+    name="mmmf", cite="rennie2005mmmf", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(own_rows=("U", "theta")), choose=Choose(candidates=margins.choices),
+    axes=Axes(
+        dims=margins.DIMS | {"theta": ("user", "threshold")},
+        gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
+    ),
 ))
 # fmt: on

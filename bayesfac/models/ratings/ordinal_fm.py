@@ -115,7 +115,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 
 def latent(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> jax.Array:
-    return METHOD.augment(p, data, hyper).sample(key)
+    return METHOD.gibbs.augment(p, data, hyper).sample(key)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
@@ -127,12 +127,14 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 METHOD = register(
     composed(
-        "ordinal_fm", cite="rendle2010factorization", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
-        structure=FACTORS, observed=ORDINAL, together=("B", "C"),
-        order=(*machine.ORDER, "tau_bias", "ridge", "ridge_bias", "B", "C"),
-        objective=objective, model=model, example=example, prepare=prepare, init=init, start=start,
-        update=None, ready=machine.ready, moves=machine_moves.moves(ORDINAL.target, latent),
-        noncentred=("U", "V"),
-        row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
+        "ordinal_fm", cite="rendle2010factorization", home=__name__, data=Ratings, Params=Params,
+        Hyper=Hyper, structure=FACTORS, observed=ORDINAL, together=("B", "C"),
+        order=(*machine.ORDER, "tau_bias", "ridge", "ridge_bias", "B", "C"), objective=objective,
+        model=model, example=example, prepare=prepare, init=init, ready=machine.ready,
+        solver=dict(update=None, start=start),
+        gibbs=dict(
+            moves=machine_moves.moves(ORDINAL.target, latent),
+            row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
+        ),
     )
 )  # fmt: skip

@@ -166,9 +166,13 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 METHOD = register(
     composed(
         "ordinal_mf", cite="koren2011ordrec", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
-        structure=Matrix(SIDES), observed=Ordinal("ordinal_mf"),
-        objective=objective, model=model, example=example, prepare=prepare, start=start,
-        update=None, variational=VARIATIONAL, noncentred=("U", "V"), divisible=True,
-        row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
+        structure=Matrix(SIDES), observed=Ordinal("ordinal_mf"), objective=objective, model=model,
+        example=example, prepare=prepare,
+        solver=dict(update=None, start=start),
+        gibbs=dict(
+            row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
+            divisible=True,
+        ),
+        variational=VARIATIONAL,
     )
 )  # fmt: skip

@@ -33,7 +33,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.math import inner, pick, total
-from bayesfac.core.method import register
+from bayesfac.core.method import Choose, Notes, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.parts import links
 from bayesfac.parts.composition import composed
@@ -145,7 +145,7 @@ def _start(key: jax.Array, data: Ratings, K: int, biases: bool, numbers: tuple) 
 
     def bias_step(_: int, p: Params) -> Params:
         for site in ("bias_user", "bias_item") if biases else ():
-            p = p._replace(**{site: METHOD.conditionals[site](p, data, h).mean})
+            p = p._replace(**{site: METHOD.gibbs.conditionals[site](p, data, h).mean})
         return p
 
     p = jax.lax.fori_loop(0, 10, bias_step, p)
@@ -180,8 +180,9 @@ METHOD = register(
     composed(
         "pmf", cite="salakhutdinov2007pmf", home=__name__, data=Ratings, Params=Params, Hyper=Hyper,
         structure=Matrix(ROWS, BIASES), observed=GivenNoise(),
-        order=("U", "V", "bias_user", "bias_item", "B", "C", "ridge"),
-        objective=objective, model=model, example=example, prepare=prepare, start=start,
-        choices=choices, remarks=remarks, divisible=True,
+        order=("U", "V", "bias_user", "bias_item", "B", "C", "ridge"), objective=objective, model=model,
+        example=example, prepare=prepare,
+        solver=dict(start=start), gibbs=dict(divisible=True), choose=Choose(candidates=choices),
+        notes=Notes(remarks=remarks),
     )
 )  # fmt: skip

@@ -40,7 +40,7 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.losses import proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Rotation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Rotation, register
 from bayesfac.parts.observed import margins
 
 TIMES = 1.5  # penalty in units of `edge`; large, since centres pull more than margins do
@@ -161,15 +161,17 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="pmmmf", cite="kumar2017pmmmf", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    prepare=prepare, choices=choices, derive=derive,
-    gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
-    dims=margins.DIMS | {"theta": ("user", "level"), "cut": ("user", "threshold")},
-    waived={"observed": "theta* is made of all ratings of a user, so no single rating has a law"},
-    traits={
+    name="pmmmf", cite="kumar2017pmmmf", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    derive=derive,
+    choose=Choose(candidates=choices),
+    axes=Axes(
+        dims=margins.DIMS | {"theta": ("user", "level"), "cut": ("user", "threshold")},
+        gauge=(Rotation(("U", "V"), {"U": 1, "V": 1}, floating=True),),
+    ),
+    notes=Notes(traits={
         "no_prior_predictive": "theta* is a function of the ratings, so ratings have no law given factors",
         "no_minibatch": "theta* is a mean over all of a user's ratings",
-    },
+    }),
 ))
 # fmt: on

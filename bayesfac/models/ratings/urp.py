@@ -49,7 +49,7 @@ from bayesfac.core.laws.dirichlet_rows import record
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.laws.simplex import MixedDirichlet
 from bayesfac.core.math import dirichlets, inner, normalise, safe_log
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import Axes, Choose, Method, Permutation, Sampler, Solver, register
 
 GRID = np.linspace(-2.5, 2.5, 15)  # qualities of items, in standard deviations
 MIDDLE = {"habit": 1.5, "pull": 10.0}  # the values in the middle of the candidates
@@ -209,11 +209,14 @@ def example(key: jax.Array) -> tuple[Ratings, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="urp", cite="marlin2003urp", data=Ratings, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, choices=choices, choice_sweeps=80,
-    conditionals={"A": conditional_A, "B": conditional_B}, augment=augment, variational=VARIATIONAL,
-    gauge=(Permutation({"A": 1, "B": 1}, "attitude", exact=False),),
-    dims={"A": ("user", "attitude"), "B": ("item", "attitude", "level")},
+    name="urp", cite="marlin2003urp", data=Ratings, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare,
+    solver=Solver(update=update),
+    gibbs=Sampler(conditionals={"A": conditional_A, "B": conditional_B}, augment=augment),
+    variational=VARIATIONAL, choose=Choose(candidates=choices, sweeps=80),
+    axes=Axes(
+        dims={"A": ("user", "attitude"), "B": ("item", "attitude", "level")},
+        gauge=(Permutation({"A": 1, "B": 1}, "attitude", exact=False),),
+    ),
 ))
 # fmt: on

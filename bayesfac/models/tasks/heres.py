@@ -52,7 +52,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Permutation, Sampler, Solver, register
 from bayesfac.models.tasks import _row_groups as groups
 from bayesfac.models.tasks._heres_law import VARIATIONAL, weigh
 from bayesfac.models.tasks._row_groups import GroupSparse, SharedRows
@@ -254,12 +254,17 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="heres", cite="yang2016heres", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, start=start, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, choices=choices, ready=ready,
-    conditionals={"F": conditional_F, "B": conditional_B}, augment=augment, variational=VARIATIONAL,
-    remarks=labels.remarks, gauge=gauge,
-    dims={"F": ("row", "component"), "B": ("feature.{key}", "component"), "D": ("task", "component")},
-    traits=labels.TRAITS,
+    name="heres", cite="yang2016heres", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=derive,
+    fold_in=fold_in, prepare=prepare, ready=ready,
+    solver=Solver(update=update, start=start),
+    gibbs=Sampler(conditionals={"F": conditional_F, "B": conditional_B}, augment=augment),
+    variational=VARIATIONAL, choose=Choose(candidates=choices),
+    axes=Axes(
+        dims={"F": ("row", "component"), "B": ("feature.{key}", "component"),
+            "D": ("task", "component")},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=labels.remarks, traits=labels.TRAITS),
 ))
 # fmt: on

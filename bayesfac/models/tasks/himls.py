@@ -57,7 +57,7 @@ from bayesfac.core.data.scaling import Units
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import nonnegative, tables
 from bayesfac.core.laws import labels
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Solver, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
@@ -221,10 +221,11 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=layers.check,
-    choices=partial(layers.choices, weights=WEIGHTS), ready=layers.ready, remarks=labels.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
+    name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=derive,
+    fold_in=fold_in, prepare=layers.check, ready=layers.ready,
+    solver=Solver(update=update), choose=Choose(candidates=partial(layers.choices, weights=WEIGHTS)),
+    axes=Axes(dims=layers.DIMS, gauge=layers.gauge),
+    notes=Notes(remarks=labels.remarks, traits=labels.TRAITS),
 ))
 # fmt: on

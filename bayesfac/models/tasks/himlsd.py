@@ -55,7 +55,7 @@ from bayesfac.core.kernels.nonnegative import Tables, descend_divergence
 from bayesfac.core.kernels.sparse import ratios, spread
 from bayesfac.core.laws import labels
 from bayesfac.core.math import safe_log
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Solver, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import _layers as layers
@@ -250,10 +250,11 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=layers.check,
-    choices=choices, ready=layers.ready, remarks=labels.remarks,
-    gauge=layers.gauge, dims=layers.DIMS, traits=labels.TRAITS,
+    name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=derive,
+    fold_in=fold_in, prepare=layers.check, ready=layers.ready,
+    solver=Solver(update=update), choose=Choose(candidates=choices),
+    axes=Axes(dims=layers.DIMS, gauge=layers.gauge),
+    notes=Notes(remarks=labels.remarks, traits=labels.TRAITS),
 ))
 # fmt: on

@@ -52,7 +52,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
-from bayesfac.core.method import Method, Permutation, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Permutation, Solver, register
 from bayesfac.core.precision import doubled
 from bayesfac.models.tasks import _bases as bases
 from bayesfac.models.tasks._bases import UniformBall
@@ -229,20 +229,17 @@ def example(key: jax.Array) -> tuple[Tasks, Hyper]:
     return data, prepare(data, Hyper(3, 0.8, 0.6, alpha=(0.4, 0.6), ridge=0.3))
 
 
-WAIVED = {
-    "optimum": "columns of B end on the edge of the ball, where unconstrained numbers are infinite; "
-    "its test file checks the conditions of a minimum there",
-    "map": "its optimum is on the edge of the ball, which gradient engines only approach",
-}
-
 # fmt: off
 METHOD = register(Method(
-    name="lsa_mml", cite="zhang2018lsamml", data=Tasks, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, derive=derive, fold_in=fold_in, prepare=prepare, choices=choices,
-    ready=ready, remarks=labels.remarks, gauge=gauge,
-    dims={"P": ("row", "component"), "B": ("feature.{key}", "component"),
-          "W": ("feature.labels", "component"), "weights": ("view",)},
-    traits=labels.TRAITS, waived=WAIVED,
+    name="lsa_mml", cite="zhang2018lsamml", data=Tasks, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, derive=derive,
+    fold_in=fold_in, prepare=prepare, ready=ready,
+    solver=Solver(update=update), choose=Choose(candidates=choices),
+    axes=Axes(
+        dims={"P": ("row", "component"), "B": ("feature.{key}", "component"),
+            "W": ("feature.labels", "component"), "weights": ("view",)},
+        gauge=gauge,
+    ),
+    notes=Notes(remarks=labels.remarks, traits=labels.TRAITS),
 ))
 # fmt: on

@@ -49,7 +49,7 @@ from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.laws.sides import Side, Sides, sides_of
-from bayesfac.core.method import register
+from bayesfac.core.method import Notes, register
 from bayesfac.core.multilinear import (
     at,
     evened,
@@ -272,9 +272,12 @@ def structure(modes: tuple[str, ...]) -> parts.Tensor:
 METHOD = register(
     composed(
         "cp", cite="xiong2010bptf", home=__name__, data=Tensor, Params=Params, Hyper=Hyper,
-        structure=structure, observed=Normal(),
-        objective=objective, model=model, example=example, prepare=prepare, init=init, start=start,
-        moves={"mix": mix, "travel": travel}, numbers=NUMBERS,
-        traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
+        structure=structure, observed=Normal(), objective=objective, model=model, example=example,
+        prepare=prepare, init=init,
+        moves={"mix": mix, "travel": travel}, solver=dict(start=start),
+        notes=Notes(
+            traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
+            numbers=NUMBERS,
+        ),
     )
 )  # fmt: skip

@@ -30,7 +30,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views, concatenated, linked
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Method, Notes, Sampler, Solver, register
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
@@ -99,10 +99,14 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="concat_ltm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
-    conditionals={"A": conditional_A, "C": splitting.conditional_C}, augment=splitting.augment,
-    gauge=topics.GAUGE, dims=topics.DIMS, traits=topics.TRAITS_OF_GRAPHS,
+    name="concat_ltm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare, ready=ready,
+    solver=Solver(update=update),
+    gibbs=Sampler(
+        conditionals={"A": conditional_A, "C": splitting.conditional_C},
+        augment=splitting.augment,
+    ),
+    axes=Axes(dims=topics.DIMS, gauge=topics.GAUGE),
+    notes=Notes(remarks=topics.remarks, traits=topics.TRAITS_OF_GRAPHS),
 ))
 # fmt: on

@@ -42,7 +42,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views, linked
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Method, Notes, Sampler, Solver, register
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
@@ -183,12 +183,15 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="mggm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    update=update, prepare=prepare, ready=ready, remarks=topics.remarks,
-    conditionals=splitting.CONDITIONALS_OF_VIEWS | {"A": conditional_A, "alpha": conditional_alpha},
-    augment=splitting.augment_views,
-    gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS | {"alpha": ("graph",)},
-    traits=topics.TRAITS_OF_GRAPHS,
+    name="mggm", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, prepare=prepare, ready=ready,
+    solver=Solver(update=update),
+    gibbs=Sampler(
+        conditionals=splitting.CONDITIONALS_OF_VIEWS | {"A": conditional_A,
+            "alpha": conditional_alpha},
+        augment=splitting.augment_views,
+    ),
+    axes=Axes(dims=topics.DIMS_OF_VIEWS | {"alpha": ("graph",)}, gauge=topics.gauge_of_views),
+    notes=Notes(remarks=topics.remarks, traits=topics.TRAITS_OF_GRAPHS),
 ))
 # fmt: on

@@ -32,7 +32,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Sampler, Solver, register
 from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
@@ -105,12 +105,13 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    variational=_laws.VIEWS,
-    update=update, own_rows=("A",), fold_in=topics.fold_in_views, prepare=prepare,
-    choices=starts.concentrations, ready=ready,
-    conditionals=splitting.CONDITIONALS_OF_VIEWS, augment=splitting.augment_views,
-    remarks=topics.remarks, gauge=topics.gauge_of_views, dims=topics.DIMS_OF_VIEWS, traits=checks.NONNEGATIVE,
+    name="mvplsa", cite="wang2017mggm", data=Views, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, fold_in=topics.fold_in_views,
+    prepare=prepare, ready=ready,
+    solver=Solver(update=update, own_rows=("A",)),
+    gibbs=Sampler(conditionals=splitting.CONDITIONALS_OF_VIEWS, augment=splitting.augment_views),
+    variational=_laws.VIEWS, choose=Choose(candidates=starts.concentrations),
+    axes=Axes(dims=topics.DIMS_OF_VIEWS, gauge=topics.gauge_of_views),
+    notes=Notes(remarks=topics.remarks, traits=checks.NONNEGATIVE),
 ))
 # fmt: on

@@ -30,7 +30,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.views import Views
-from bayesfac.core.method import Method, register
+from bayesfac.core.method import Axes, Choose, Method, Notes, Sampler, Solver, register
 from bayesfac.models.topics import _laws
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import _starts as starts
@@ -92,12 +92,13 @@ def example(key: jax.Array) -> tuple[Views, Hyper]:
 
 # fmt: off
 METHOD = register(Method(
-    name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper,
-    init=init, objective=objective, model=model, predict=predict, example=example,
-    variational=_laws.ONE_VIEW,
-    update=update, own_rows=("A",), fold_in=topics.fold_in, prepare=prepare, choices=starts.concentrations,
-    ready=ready,
-    conditionals=splitting.CONDITIONALS, augment=splitting.augment,
-    remarks=topics.remarks, gauge=topics.GAUGE, dims=topics.DIMS, traits=checks.NONNEGATIVE,
+    name="plsa", cite="hofmann1999plsa", data=Views, Params=Params, Hyper=Hyper, init=init,
+    objective=objective, model=model, predict=predict, example=example, fold_in=topics.fold_in,
+    prepare=prepare, ready=ready,
+    solver=Solver(update=update, own_rows=("A",)),
+    gibbs=Sampler(conditionals=splitting.CONDITIONALS, augment=splitting.augment),
+    variational=_laws.ONE_VIEW, choose=Choose(candidates=starts.concentrations),
+    axes=Axes(dims=topics.DIMS, gauge=topics.GAUGE),
+    notes=Notes(remarks=topics.remarks, traits=checks.NONNEGATIVE),
 ))
 # fmt: on

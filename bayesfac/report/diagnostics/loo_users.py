@@ -53,12 +53,12 @@ def own_site(method: Method, data: Any, draws: Mapping[str, np.ndarray]) -> str:
     if not isinstance(data, Ratings):
         raise BayesfacError(f"{start} its data are {type(data).__name__}, not ratings")
     own = [site for site in draws if "user" in site_dims(method, site)]
-    if method.augment is not None:
+    if method.gibbs.augment is not None:
         raise BayesfacError(
             f"{start} the conditional of {' and '.join(own)} is known given auxiliary variables only, one "
             "for each rating, and auxiliary variables cannot be integrated out"
         )
-    if not set(own) & set(method.conditionals):
+    if not set(own) & set(method.gibbs.conditionals):
         raise BayesfacError(f"{start} it declares no conditional of {' and '.join(own)}")
     if len(own) != 1:
         raise BayesfacError(
@@ -72,7 +72,7 @@ def _check_gaussian(fit: Any, data: Ratings, draws: Mapping[str, np.ndarray], si
     """Refuse a conditional that is not Gaussian row by row."""
     like = from_sites(fit.method, {s: jnp.asarray(v[0, 0]) for s, v in draws.items()})
     kind: list[type] = []
-    conditional = fit.method.conditionals[site]
+    conditional = fit.method.gibbs.conditionals[site]
     jax.eval_shape(lambda p: kind.append(type(conditional(p, data, fit.hyper))), like)
     if kind[0] is not GaussianRows:
         raise BayesfacError(
@@ -114,7 +114,7 @@ def _block(
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _marginal(method: Method, hyper: Any, site: str, params: Any, part: Ratings) -> jax.Array:
     def one(p: Any) -> jax.Array:
-        law = method.conditionals[site](p, part, hyper)
+        law = method.gibbs.conditionals[site](p, part, hyper)
         parts = (law.rows, law.target, law.V, law.weight, law.precision, law.shift)
         P, b = sparse.normal_equations(*parts)
         x = jnp.linalg.solve(P, b[..., None])[..., 0]

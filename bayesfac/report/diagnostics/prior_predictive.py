@@ -153,7 +153,7 @@ def prior_predictive(
     if isinstance(data, Tensor):
         raise BayesfacError(f"Expected data with two axes to draw from a prior, got {data!r}")
     settled = settle(method, data, hyper)
-    if why := method.traits.get("no_prior_predictive"):
+    if why := method.notes.traits.get("no_prior_predictive"):
         raise BayesfacError(f"{method.name} has no prior predictive: {why}")
     data = method.ready(data, settled)
     _check_counts(method, data)

@@ -149,7 +149,7 @@ def _cells(fit: Any, data: Any) -> pointwise.Told | None:
     """The ratings as cells that the likelihood divides into; None for other data and likelihoods."""
     # Relations are Ratings with other matrices beside them
     whole = not isinstance(data, Ratings) or isinstance(data, Relations)
-    if whole or "no_minibatch" in fit.method.traits:
+    if whole or "no_minibatch" in fit.method.notes.traits:
         return None
     return pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
 

@@ -286,7 +286,7 @@ def test_no_program_makes_a_table(method):
     functions = [
         method.objective,
         jax.grad(method.objective),
-        *([method.update] if method.update else []),
+        *([method.solver.update] if method.solver.update else []),
     ]
     for function in functions:
         with sparse.use("jax"):

@@ -72,7 +72,7 @@ def golden(method):
         (row, col), z = tables[name]
         rest = (z - U[row] @ U[col].T)[~np.isnan(z)]
         alpha[name] = (h.alpha_shape + len(rest) / 2 - 1) / (h.alpha_rate + rest @ rest / 2)
-    new = jax.jit(lambda p: method.update(p, data, h))(p)
+    new = jax.jit(lambda p: method.solver.update(p, data, h))(p)
     for mine, theirs in zip((U, mu, Lambda, alpha), new[:4], strict=True):
         for key, value in mine.items():
             np.testing.assert_allclose(theirs[key], value, rtol=1e-8, atol=1e-12)
@@ -109,8 +109,10 @@ def test_alone_it_is_bpmf():
     assert float(CMF.objective(p, data, h)) == pytest.approx(float(bpmf.objective(q, ratings, g)))
     none = jnp.zeros(0)
     for kind, site in (("user", "U"), ("item", "V")):
-        mine = CMF.conditionals["U"](p, data, h, none, kind).mean
-        np.testing.assert_allclose(mine, bpmf.conditionals[site](q, ratings, g).mean, rtol=1e-6)
+        mine = CMF.gibbs.conditionals["U"](p, data, h, none, kind).mean
+        np.testing.assert_allclose(
+            mine, bpmf.gibbs.conditionals[site](q, ratings, g).mean, rtol=1e-6
+        )
 
 
 def test_both_forms_of_the_loops_agree():
@@ -118,7 +120,7 @@ def test_both_forms_of_the_loops_agree():
 
     def seen(p):
         z = cmf.below(p, data, h)
-        laws = [CMF.conditionals["U"](p, data, h, z, kind) for kind in p.U]
+        laws = [CMF.gibbs.conditionals["U"](p, data, h, z, kind) for kind in p.U]
         value, slope = jax.value_and_grad(CMF.objective)(p, data, h)
         return value, slope, [law.mean for law in laws]
 

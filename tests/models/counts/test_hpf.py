@@ -33,7 +33,7 @@ def golden(method):
     a, c, K = h.shape_rate_user, h.shape_rate_item, h.n_components
     xi = (a + K * h.shape_user) / (a / h.rate_user + theta.sum(1))
     eta = (c + K * h.shape_item) / (c / h.rate_item + beta.sum(1))
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     for mine, theirs in zip((theta, beta, xi, eta), new, strict=True):
         np.testing.assert_allclose(np.exp(theirs), mine, rtol=1e-5)
 
@@ -62,7 +62,7 @@ def test_gibbs_divides_what_em_divides():
     """The expected counts of EM are the mean of those that Gibbs draws, within five standard errors."""
     data, h, p, (theta, beta, *_), table = case()
     keys = jax.random.split(jax.random.key(0), 2000)
-    drawn = jax.vmap(lambda k: HPF.augment(p, data, h).sample(k))(keys)
+    drawn = jax.vmap(lambda k: HPF.gibbs.augment(p, data, h).sample(k))(keys)
     share = theta[:, None] * beta / (theta @ beta.T)[:, :, None]
     mean, variance = (
         (table[:, :, None] * share).sum(1),

@@ -33,7 +33,7 @@ def golden(method):
     for j in range(len(V)):
         gram = (U.T * sure[:, j]) @ U + (h.noise / h.scale_item) ** 2 * np.eye(2)
         V[j] = np.linalg.solve(gram, (U.T * sure[:, j]) @ wanted[:, j])
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(new.U, U, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(new.V, V, rtol=1e-5, atol=1e-7)
 
@@ -52,7 +52,9 @@ def test_the_objective_and_the_rows_of_a_table_whose_zeros_are_listed():
         by_hand += (p.U**2).sum() / h.scale_user**2 + (p.V**2).sum() / h.scale_item**2
         for each in (data, listed):
             np.testing.assert_allclose(WRMF.objective(p, each, h), by_hand / 2, rtol=1e-12)
-        for one, other in zip(WRMF.update(p, data, h), WRMF.update(p, listed, h), strict=True):
+        for one, other in zip(
+            WRMF.solver.update(p, data, h), WRMF.solver.update(p, listed, h), strict=True
+        ):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 

@@ -36,7 +36,7 @@ def begun(seed=0, shaken=0.3, **more):
 
 
 def ended(p, data, h, sweeps):
-    step = jax.jit(lambda p: METHOD.update(p, data, h))
+    step = jax.jit(lambda p: METHOD.solver.update(p, data, h))
     for _ in range(sweeps):
         p = step(p)
     return p

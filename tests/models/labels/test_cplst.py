@@ -75,7 +75,7 @@ def golden(method):
     tau = 0.5 / h.scale**2
     S = explained(np.hstack([x, one]), [*[h.penalty] * 6, tau]) - explained(one, [tau])
     V = np.linalg.eigh(S)[1][:, -2:]
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(new.V @ new.V.T, V @ V.T, atol=1e-9)
     _, W, b = best(np.asarray(new.V), h)
     np.testing.assert_allclose(new.W["x"], W, atol=1e-9)
@@ -93,7 +93,7 @@ def test_golden_step():
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_no_other_frame_costs_less(d):
     data, h, p = begun(d)
-    least = float(METHOD.objective(METHOD.update(p, data, h), data, h))
+    least = float(METHOD.objective(METHOD.solver.update(p, data, h), data, h))
     for seed in range(20):
         frame = np.linalg.qr(np.random.default_rng(seed).normal(size=(5, d)))[0]
         assert best(frame, h)[0] > least
@@ -104,7 +104,7 @@ def test_no_other_frame_costs_less(d):
 
 def test_with_as_many_codes_as_labels_it_is_ridge_regression():
     data, h, p = begun(5)
-    new = METHOD.update(p, data, h)
+    new = METHOD.solver.update(p, data, h)
     value, W, b = best(np.eye(5), h)
     np.testing.assert_allclose(new.W["x"] @ new.V.T, W, atol=1e-9)
     np.testing.assert_allclose(METHOD.objective(new, data, h), value, rtol=1e-10)

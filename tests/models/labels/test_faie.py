@@ -55,7 +55,7 @@ def golden(method):
     span = orth(np.hstack([p.C, Y, X @ p.W["x"]]))
     M, H = operator(h)
     C = span @ np.linalg.eigh(span.T @ M @ span)[1][:, -3:]
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(new.C @ new.C.T, C @ C.T, atol=1e-9)
     np.testing.assert_allclose(new.D, 0.8 / 0.9 * Y.T @ new.C, atol=1e-9)
     np.testing.assert_allclose(X @ new.W["x"], H @ new.C, atol=1e-9)
@@ -73,7 +73,7 @@ def test_golden_step():
 def test_codes_are_the_leading_eigenvectors_within_a_few_sweeps(d, alpha):
     """tr C'(Y Y' + alpha H) C is maximal, as in the paper, and J is what is left of |Y|^2 + alpha d."""
     data, h, p = begun(d, alpha=alpha, weight=1.0, ridge=0.0)
-    step = jax.jit(lambda p: METHOD.update(p, data, h))
+    step = jax.jit(lambda p: METHOD.solver.update(p, data, h))
     M, _ = operator(h)
     values, Q = np.linalg.eigh(M)
     least = np.sum(Y**2) + alpha * d - values[-d:].sum()
@@ -102,7 +102,7 @@ def test_features_that_say_more_about_codes_win_as_alpha_grows():
     found = []
     for alpha in (0.01, 100.0):
         data, h, p = begun(2, alpha=alpha)
-        step = jax.jit(lambda p, data=data, h=h: METHOD.update(p, data, h))
+        step = jax.jit(lambda p, data=data, h=h: METHOD.solver.update(p, data, h))
         for _ in range(60):
             p = step(p)
         _, H = operator(h)

@@ -86,7 +86,7 @@ def golden(method):
     whole[known] = U1
     at = map(jnp.asarray, (whole, V1, Z1, (T0 + 1) / 2 @ V1, x @ Z1))
     end = joint(steps.Point(*at), data, h)
-    new, known = method.update(p, data, h), known[:, None]
+    new, known = method.solver.update(p, data, h), known[:, None]
     expected = np.where(known, end.U, end.XZ), end.V, end.Z
     for found, hand in zip(jax.tree.leaves(new), expected, strict=True):
         # the joint step ends its conjugate gradients early: processors differ by 1.1e-6
@@ -182,7 +182,7 @@ def test_the_slope_of_u_goes_through_the_correlations():
 def test_a_step_that_would_climb_is_shortened_and_told():
     data, h, p = begun(alpha=4e4, gamma=4e4, shaken=1.0)
     with events.listen() as heard:
-        new = METHOD.update(p, data, h)
+        new = METHOD.solver.update(p, data, h)
     assert heard["the step of (6.3) was shortened"] == 1
     assert METHOD.objective(new, data, h) < METHOD.objective(p, data, h)
 
@@ -287,12 +287,12 @@ def test_gamma_is_enough_by_default_and_a_smaller_one_is_told():
     ]
     assert -8 <= min(worst) < -2  # R >= -d, and far from any constant
     end = ended(p, data, h, 20)
-    assert METHOD.remarks(end, data, h) == []
+    assert METHOD.notes.remarks(end, data, h) == []
     low = h._replace(gamma=0.01)
     least = np.linalg.eigvalsh(
         h.alpha * apart(np.asarray(end.U)[data.labelled]) + 0.01 * np.eye(4)
     )[0]
-    (said,) = METHOD.remarks(end, data, low)
+    (said,) = METHOD.notes.remarks(end, data, low)
     assert f"an eigenvalue of {least:.3g}: J may have no minimum" in said
 
 

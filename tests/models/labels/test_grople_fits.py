@@ -127,7 +127,7 @@ def test_relabelling_moves_the_groups_along():
     again = settle(METHOD, other, {**SETTINGS, "groups": np.asarray(h.groups)[order]})
     turned = p._replace(V=p.V[order])
     np.testing.assert_allclose(METHOD.objective(p, data, h), METHOD.objective(turned, other, again))
-    one, two = METHOD.update(p, data, h), METHOD.update(turned, other, again)
+    one, two = METHOD.solver.update(p, data, h), METHOD.solver.update(turned, other, again)
     np.testing.assert_allclose(one.V[order], two.V, rtol=1e-9, atol=1e-12)
 
 
@@ -207,7 +207,7 @@ def test_single_precision_keeps_what_little_is_left_of_many_cells():
 def test_both_backends_find_the_same(backend):
     data, h, p = begun()
     with sparse.use(backend):
-        new = METHOD.update(p, data, h)
+        new = METHOD.solver.update(p, data, h)
     np.testing.assert_allclose(new.V, ended(p, data, h, 1).V, rtol=1e-9, atol=1e-12)
 
 

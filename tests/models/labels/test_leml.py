@@ -45,7 +45,7 @@ def golden(method):
     H = np.linalg.solve(2 * A.T @ A + 0.7 * np.eye(3), 2 * A.T @ Y).T
     system = 2 * np.kron(H.T @ H, X.T @ X) + 0.7 * np.eye(15)  # of vec W, column by column
     W = np.linalg.solve(system, 2 * (X.T @ Y @ H).ravel(order="F")).reshape(3, 5).T
-    new = method.update(p, data, hyper)
+    new = method.solver.update(p, data, hyper)
     np.testing.assert_allclose(new.H, H, rtol=1e-9)
     np.testing.assert_allclose(new.W["v"], W, rtol=1e-9)
 
@@ -65,7 +65,7 @@ def test_a_sweep_steps_to_the_minimum_of_a_parabola_above(loss):
     )  # of the parabola; an unknown label stays at its score
     A = X @ W
     expected = np.linalg.solve(c * A.T @ A + 0.7 * np.eye(3), c * A.T @ target).T
-    np.testing.assert_allclose(METHOD.update(p, data, hyper).H, expected, rtol=1e-9)
+    np.testing.assert_allclose(METHOD.solver.update(p, data, hyper).H, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])

@@ -65,7 +65,7 @@ def golden(method, r=2):
     S1, S2 = np.eye(7) - h.alpha * inverse, inverse @ B @ B.T @ inverse
     values, vectors = eigh(S2, S1)
     T = np.linalg.qr(vectors[:, ::-1][:, :r])[0]
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(new.T["x"] @ new.T["x"].T, T @ T.T, atol=1e-8)
     least, U = best(T, h)
     np.testing.assert_allclose(new.U["x"], U, atol=1e-9)
@@ -107,14 +107,14 @@ def test_weight_and_both_penalties_times_n_have_the_same_minimum():
     n = int(KNOWN.sum())
     data, h, p = begun()
     same = prepare(data, Hyper(2, n * h.alpha, n * h.beta, 1.0))
-    one, other = (METHOD.update(p, data, each) for each in (h, same))
+    one, other = (METHOD.solver.update(p, data, each) for each in (h, same))
     np.testing.assert_allclose(one.U["x"], other.U["x"], atol=1e-9)
 
 
 def test_a_large_alpha_keeps_labels_to_the_subspace():
     def outside(alpha):
         data, h, p = begun(2, alpha=alpha, beta=1e-3)
-        new = METHOD.update(p, data, h)
+        new = METHOD.solver.update(p, data, h)
         return np.linalg.norm(new.U["x"] - new.T["x"] @ new.V.T) / np.linalg.norm(new.U["x"])
 
     assert outside(1e4) < 1e-3 < 0.1 < outside(1e-3)

@@ -63,7 +63,7 @@ def golden(method):
     tree, hyper = grown(depth=1)
     U = {"1": jnp.asarray(RNG.normal(size=tree.start["1"][0].shape))}
     V = {"1": jnp.asarray(RNG.normal(size=tree.start["1"][1].shape))}
-    new = method.update(Params(U, V), tree, hyper)
+    new = method.solver.update(Params(U, V), tree, hyper)
     at = rows_of(tree)["1", 0]
     x, y, u, v = X[at], SIGN[at], np.asarray(U["1"][0]), np.asarray(V["1"][0])
     a = x @ u
@@ -145,7 +145,7 @@ def test_the_votes_are_those_of_the_nearest_rows_nodes(vote):
 def test_the_solver_improves_on_the_start_and_agrees_with_it():
     tree, hyper = grown(depth=2)
     p = METHOD.init(jax.random.key(0), tree, hyper)
-    update = jax.jit(lambda p, data: METHOD.update(p, data, hyper))
+    update = jax.jit(lambda p, data: METHOD.solver.update(p, data, hyper))
     before = float(METHOD.objective(p, tree, hyper))
     for _ in range(50):
         p = update(p, tree)

@@ -1,7 +1,5 @@
 """Features in any scale: a fit in single precision is the fit in double precision."""
 
-from dataclasses import replace
-
 import jax
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ import bayesfac as bf
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.method import lookup
 from bayesfac.core.precision import doubled
+from tests.records import changed
 
 SCALES = {"1e-3": 1e-3, "1": 1.0, "1e2": 1e2, "1e4": 1e4, "each its own": np.logspace(-3, 4, 8)}
 QUICK = ("each its own",)  # with features of all scales from 1e-3 to 1e4
@@ -91,7 +90,7 @@ def test_a_sparse_wide_table_is_solved_by_conjugate_gradients_in_any_scale():
 def test_what_single_precision_loses_is_said():
     """LS-ML without double precision in its steps: on columns of several scales its answer is wrong."""
     method = lookup("lsml")
-    plain = replace(method, init=method.init.__wrapped__, update=method.update.__wrapped__)
+    plain = changed(method, init=method.init.__wrapped__, update=method.solver.update.__wrapped__)
     raw = {"alpha": 0.01, "beta": 1e-4, "cut": 0.5, "scaled": False, "progress": False}
     for scale, said in (("1", False), ("each its own", True)):
         with jax.enable_x64(False):

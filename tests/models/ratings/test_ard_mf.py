@@ -6,10 +6,10 @@ import pytest
 from scipy import stats
 
 import bayesfac as bf
+from bayesfac.components import above_noise
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings import ard_mf
-from bayesfac.models.ratings._shared.rank import above_noise
 
 ARD = REGISTRY["ard_mf"]
 
@@ -44,7 +44,7 @@ def golden(method):
     alpha = (h.alpha_shape - 1 + len(data) / 2) / (h.alpha_rate + error / 2)
     c = (B / A) ** 0.25
     wanted = U * c, V / c, mu_U * c, mu_V / c, tau, alpha
-    for mine, theirs in zip(wanted, method.update(p, data, h), strict=True):
+    for mine, theirs in zip(wanted, method.solver.update(p, data, h), strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=1e-9)
 
 

@@ -125,7 +125,7 @@ def test_turned_draws_are_turned_back():
     data, h, p = case()
     turns = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 2, 2)))[0]
     draws = {"A": (p.A @ turns)[None], "B": (p.B @ turns[:, None])[None]}
-    found = align_draws(draws, ATTITUDE.gauge, p).draws
+    found = align_draws(draws, ATTITUDE.axes.gauge, p).draws
     for name, point in (("A", p.A), ("B", p.B)):
         np.testing.assert_allclose(
             found[name], np.broadcast_to(point, found[name].shape), atol=1e-10

@@ -49,7 +49,7 @@ def golden(method):
         U[:, k], mu_U[k], V[:, k], mu_V[k] = U[:, k] * c, mu_U[k] * c, V[:, k] / c, mu_V[k] / c
         Lambda_U[k], Lambda_V[k] = Lambda_U[k] / c, Lambda_V[k] * c
         Lambda_U[:, k], Lambda_V[:, k] = Lambda_U[:, k] / c, Lambda_V[:, k] * c
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     for mine, theirs in zip((U, V, mu_U, Lambda_U, mu_V, Lambda_V, alpha), new[:7], strict=True):
         np.testing.assert_allclose(theirs, mine, rtol=1e-6)  # the search is that good
 

@@ -119,5 +119,5 @@ def test_one_member_predicts_by_the_law_of_its_ratings():
         data, h = EMMMF.example(key)
         return data, h._replace(members=1)
 
-    one = replace(EMMMF, example=one_member, waived={})
+    one = replace(EMMMF, example=one_member)
     assert CHECKS["observed"](one, jax.random.key(0)) is None

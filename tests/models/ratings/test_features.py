@@ -1,7 +1,5 @@
 """Features of users and items: the contract with them, a step by hand, new rows, and a planted link."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +14,7 @@ from bayesfac.core.method import REGISTRY
 from bayesfac.testing import CHECKS
 from tests.features import with_features
 from tests.inference.test_geweke import THRESHOLD, z_scores
+from tests.records import changed
 
 METHODS = ("bpmf", "pmf", "ordinal_mf", "gibbs_mmmf")
 FAST = ("structure", "joint", "conditionals")
@@ -153,13 +152,13 @@ def test_notes_say_what_features_lack_and_who_does_not_read_them():
 
 # -- planted mistakes ------------------------------------------------------------------------------
 def wrong_ridge(p, data, hyper, *more):
-    right = REGISTRY["bpmf"].conditionals["B"](p, data, hyper, *more)
+    right = REGISTRY["bpmf"].gibbs.conditionals["B"](p, data, hyper, *more)
     return Links(right.design, right.rows, 30 * right.ridge, right.precision)
 
 
 def forgets_the_links(p, data, hyper):
     """The rows of B as if they said nothing of Lambda."""
-    return REGISTRY["bpmf"].conditionals["Lambda_U"](p._replace(B=None), data, hyper)
+    return REGISTRY["bpmf"].gibbs.conditionals["Lambda_U"](p._replace(B=None), data, hyper)
 
 
 PLANTED = {"B": wrong_ridge, "Lambda_U": forgets_the_links}
@@ -167,7 +166,7 @@ PLANTED = {"B": wrong_ridge, "Lambda_U": forgets_the_links}
 
 def planted(site):
     method = with_features("bpmf")
-    return replace(method, conditionals={**method.conditionals, site: PLANTED[site]})
+    return changed(method, conditionals={**method.gibbs.conditionals, site: PLANTED[site]})
 
 
 @pytest.mark.parametrize("site", PLANTED)

@@ -38,7 +38,7 @@ def golden(method):
     that U and V share at its lowest J."""
     data, h = method.example(jax.random.key(3))
     p = method.init(jax.random.key(4), data, h)
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     p = jax.tree.map(np.array, p)
     y = np.full(data.shape, np.nan)
     y[data.user, data.item] = data.value - h.offset

@@ -60,7 +60,7 @@ def golden(method):
         J += 0.5 * (np.einsum("ik,kl,il", x - mu, L, x - mu) - len(x) * np.linalg.slogdet(L)[1])
         J += 0.5 * (h.beta0 * mu @ L @ mu + h.rate * np.trace(L))
     np.testing.assert_allclose(method.objective(p, data, h), J, rtol=1e-12)
-    block = method.conditionals["U"](p, data, h, 1 / method_shortfall(p, data, h)).mean
+    block = method.gibbs.conditionals["U"](p, data, h, 1 / method_shortfall(p, data, h)).mean
     L, mu = np.asarray(p.Lambda_U), np.asarray(p.mu_U)
     for i in range(n):
         P, b = L.copy(), L @ mu
@@ -69,7 +69,7 @@ def golden(method):
                 P += C**2 * weight * np.outer(V[j], V[j])
                 b = b + C**2 * weight * (theta[i, r - 1] - T * (1 + 1 / (C * weight))) * V[j]
         np.testing.assert_allclose(block[i], np.linalg.solve(P, b), rtol=1e-9)
-    block = method.conditionals["theta"](p, data, h, 1 / method_shortfall(p, data, h)).mean
+    block = method.gibbs.conditionals["theta"](p, data, h, 1 / method_shortfall(p, data, h)).mean
     for i in range(n):
         for r in range(1, R):
             seen = [(w, T, U[i] @ V[j]) for (k, j, q), (w, T) in g.items() if (k, q) == (i, r)]

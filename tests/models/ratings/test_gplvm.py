@@ -28,7 +28,7 @@ def golden(method):
     J += 0.5 * precision[-1] * np.sum(c**2) - 0.5 * len(c) * np.log(precision[-1])
     J += np.sum(h.rate * precision - (h.shape - 1) * np.log(precision))
     np.testing.assert_allclose(method.objective(p, data, h), J, rtol=1e-10)
-    law = method.conditionals["W"](p, data, h)
+    law = method.gibbs.conditionals["W"](p, data, h)
     for i in range(len(W)):  # the kernel F L^-1 F' at what the user rated
         f = F[~np.isnan(y[i])]
         k = f / own @ f.T + np.eye(len(f)) / alpha
@@ -61,7 +61,7 @@ def test_gradients_descend_where_the_scales_are_held():
     ratings = bf.datasets.make_gaussian(30, 20, 2, seed=0)[0]
     fit = bf.fit("gplvm", ratings, bf.LBFGS(), n_components=2, progress=False)
     assert fit.trace[-1] < fit.trace[0]
-    start = METHOD.start(jax.random.key(0), ratings, fit.hyper)
+    start = METHOD.solver.start(jax.random.key(0), ratings, fit.hyper)
     np.testing.assert_allclose(fit.params.precision, start.precision, rtol=1e-6)
 
 

@@ -63,7 +63,7 @@ def golden(method):
             z = A[i, k] * B[j, k, r] / total
             a[i, k] += z
             b[j, k, r] += z
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     np.testing.assert_allclose(new.A, a / a.sum(-1, keepdims=True), rtol=1e-10)
     np.testing.assert_allclose(new.B, b / b.sum(-1, keepdims=True), rtol=1e-10)
 
@@ -88,13 +88,15 @@ def test_em_counts_what_gibbs_draws():
         z = A[i] * B[j, :, r] / (A[i] @ B[j, :, r])
         by_user[i] += z
         by_item[j, :, r] += z
-    new = np.asarray(URP.update(p, data, h).A)
+    new = np.asarray(URP.solver.update(p, data, h).A)
     expected = (h.alpha - 1 + by_user) / (h.alpha - 1 + by_user).sum(-1, keepdims=True)
     np.testing.assert_allclose(new, expected, rtol=1e-10)
 
-    draws = jax.vmap(URP.augment(p, data, h).sample)(jax.random.split(jax.random.key(0), 4000))
-    rows = jax.vmap(lambda z: URP.conditionals["A"](p, data, h, z).concentration)(draws)
-    tables = jax.vmap(lambda z: URP.conditionals["B"](p, data, h, z).concentration)(draws)
+    draws = jax.vmap(URP.gibbs.augment(p, data, h).sample)(
+        jax.random.split(jax.random.key(0), 4000)
+    )
+    rows = jax.vmap(lambda z: URP.gibbs.conditionals["A"](p, data, h, z).concentration)(draws)
+    tables = jax.vmap(lambda z: URP.gibbs.conditionals["B"](p, data, h, z).concentration)(draws)
     error = 5 * np.sqrt(
         len(data) / 4 / 4000
     )  # the variance of a count is at most a quarter of its trials
@@ -108,7 +110,7 @@ def test_flat_priors_are_maximum_likelihood():
     data, h, p, _, _, cells = case()
     h, likelihood = h._replace(alpha=1.0, eta=1.0, pull=0.0), []
     for _ in range(30):
-        p = URP.update(p, data, h)
+        p = URP.solver.update(p, data, h)
         A, B = np.asarray(p.A), np.asarray(p.B)
         likelihood.append(sum(np.log(A[i] @ B[j, :, r]) for i, j, r in cells))
         np.testing.assert_allclose(-URP.objective(p, data, h), likelihood[-1], rtol=1e-10)

@@ -27,7 +27,7 @@ def golden(method):
     """(5), (8), (9), (10), task by task, with an instance in a column as printed."""
     data, h = method.example(jax.random.key(3))
     p = method.init(jax.random.key(4), data, h)
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     lam, eye = h.weight, np.eye(3)
     phi = [np.asarray(p.F)[at].T for at in data.bounds]
     norm = [np.sqrt((f**2).sum(1) + h.smooth**2) for f in phi]
@@ -56,7 +56,7 @@ def test_golden_step():
 
 def test_objective_by_hand():
     data, h = HERES.example(jax.random.key(0))
-    p = HERES.start(jax.random.key(1), data, h)
+    p = HERES.solver.start(jax.random.key(1), data, h)
     J = 0.0
     for b in data.blocks:
         w = h.weight**2 if b == "labels" else 1
@@ -224,7 +224,7 @@ def test_a_point_starts_from_the_factors_with_the_least_penalty():
     data = few_tasks(jax.random.key(0))
     data = bf.Tasks({v: data[v].toarray()[:5] for v in data.names}, data["labels"].toarray()[:5])
     h = HERES.prepare(data, HERES.Hyper(2, 0.8, 0.5, beta=0.3, smooth=1e-6))
-    p = HERES.start(jax.random.key(1), data, h)
+    p = HERES.solver.start(jax.random.key(1), data, h)
     F = np.asarray(p.F)
     B = np.vstack([np.asarray(b) * (0.8 if v == "labels" else 1) for v, b in p.B.items()])
     cost = np.sum((np.linalg.norm(F, axis=0) * np.linalg.norm(B, axis=0)) ** (2 / 3))

@@ -79,7 +79,7 @@ def golden(method):  # noqa: C901  # the paper's sums, written out
     )
     h = method.prepare(data, h)
     p = method.init(jax.random.key(4), data, h)
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     X = dense(data)
     R, C = np.asarray(p.R), {b: np.asarray(c) for b, c in p.C.items()}
     M = {b: np.array(m) for b, m in p.M.items()}
@@ -155,7 +155,7 @@ def test_coordinate_descent_falls_faster_than_the_printed_updates():
     for multiplicative in (False, True):
         method, _, h, p = begun("himls", 3, data, multiplicative=multiplicative, **given)
         for _ in range(30):
-            p = method.update(p, data, h)
+            p = method.solver.update(p, data, h)
         ends.append(float(method.objective(p, data, h)))
     assert ends[0] < ends[1]
 

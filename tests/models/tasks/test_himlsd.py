@@ -26,7 +26,7 @@ def golden(method):  # noqa: C901  # the paper's sums, written out
     data = few_tasks(jax.random.key(3))
     h = method.prepare(data, method.Hyper(((3, 2),), 0.7, 0.5, multiplicative=True, **PAPER))
     p = method.init(jax.random.key(4), data, h)
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     X = {(b, i): data[b].toarray()[at] for b in data.blocks for i, at in data.spans(b)}
     R, C = np.asarray(p.R), {b: np.asarray(c) for b, c in p.C.items()}
     M = {b: np.array(m) for b, m in p.M.items()}
@@ -106,7 +106,7 @@ def test_entry_by_entry_falls_faster_than_the_printed_updates():
     ends = []
     for multiplicative in (False, True):
         data, h, p = begun(3, layers=((3, 2),), rate=0.1, multiplicative=multiplicative)
-        p = sweeps.repeat(lambda p, data=data, h=h: HIMLSD.update(p, data, h), p, 30)
+        p = sweeps.repeat(lambda p, data=data, h=h: HIMLSD.solver.update(p, data, h), p, 30)
         ends.append(float(HIMLSD.objective(p, data, h)))
     assert ends[0] < ends[1]
 

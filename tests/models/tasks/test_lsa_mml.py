@@ -56,7 +56,7 @@ def golden(method):
     """(12), (14), (20): the ridge systems with an instance in a column, row by row."""
     data, h = method.example(jax.random.key(3))
     p = method.init(jax.random.key(4), data, h)
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     a = dict(zip(data.names, np.asarray(h.alpha) ** h.r, strict=True))
     tables = {b: data[b].toarray() for b in data.blocks}
     P = np.zeros_like(p.P)
@@ -104,7 +104,7 @@ def test_learned_weights_descend_and_agree_with_the_twin(more):
         q = begun(alignment=2.0, seed=seed, **more)[2]
         sums.append(float(LSA.objective(q, data, h) + log_joint(LSA, q, data, h)))
     assert np.ptp(sums) < 1e-9 * (1 + abs(sums[0]))
-    step = jax.jit(lambda p: LSA.update(p, data, h))
+    step = jax.jit(lambda p: LSA.solver.update(p, data, h))
     for _ in range(60):
         trace.append(float(LSA.objective(p, data, h)))
         p = step(p)
@@ -128,7 +128,9 @@ def residuals(p, data, h):
 @pytest.mark.parametrize("noise", [False, True])
 def test_a_minimum_satisfies_its_conditions_on_the_ball(noise):
     data, h, p = begun(alignment=1.0, noise=noise)
-    p = jax.jit(lambda p: jax.lax.fori_loop(0, 2_000, lambda _, p: LSA.update(p, data, h), p))(p)
+    p = jax.jit(
+        lambda p: jax.lax.fori_loop(0, 2_000, lambda _, p: LSA.solver.update(p, data, h), p)
+    )(p)
     assert max(residuals(p, data, h).values()) < 1e-6
 
 
@@ -145,7 +147,7 @@ def test_more_alignment_makes_bases_depend_more():
     found = []
     for gamma in (0.0, 50.0):
         data, h, p = begun(alignment=gamma)
-        step = jax.jit(lambda p, data=data, h=h: LSA.update(p, data, h))
+        step = jax.jit(lambda p, data=data, h=h: LSA.solver.update(p, data, h))
         for _ in range(100):
             p = step(p)
         found.append(float(bases.dependence(p.B)))

@@ -72,7 +72,7 @@ def test_one_program_serves_all_numbers_and_thirds_and_gives_what_each_alone_giv
     data = bf.Tasks(*made())
     method, key = lookup(name), jax.random.key(0)
     size = {"layers": ((3, 3),)} if name[:5] == "himls" else {"n_components": 3}
-    candidates = method.choices(data, method.Hyper(**size), {})
+    candidates = method.choose.candidates(data, method.Hyper(**size), {})
     thirds = [bf.split.holdout(data, 1 / 3, seed=seed) for seed in (0, 1)]
     assert len({int(train[LABELS].sum()) for train, _ in thirds}) == 2
 
@@ -110,7 +110,7 @@ def test_new_rows_take_no_part_in_the_sweeps(name):
     rows = {"heres": "F", "lsa_mml": "P"}[name]
     q = p._replace(**{rows: getattr(p, rows)[kept]})
     for _ in range(2):
-        p, q = method.update(p, zeroed, hyper), method.update(q, alone, hyper)
+        p, q = method.solver.update(p, zeroed, hyper), method.solver.update(q, alone, hyper)
     for field, value in q._asdict().items():
         own = getattr(p, field)[kept] if field == rows else getattr(p, field)
         for one, other in zip(jax.tree.leaves(own), jax.tree.leaves(value), strict=True):
@@ -211,10 +211,10 @@ def test_a_start_by_labels_has_a_cluster_for_each_label(sizes):
 def test_a_setting_left_open_has_candidates_and_a_given_one_has_none(name, setting):
     x, y = made(30)
     method, data = lookup(name), bf.Tasks({"x": x}, y)
-    candidates = method.choices(data, method.Hyper(), {})
+    candidates = method.choose.candidates(data, method.Hyper(), {})
     assert len(candidates) > 1 and all(list(one) == [setting] for one in candidates)
-    assert method.choices(data, method.Hyper(), candidates[0]) == []
-    assert method.choices(data, method.Hyper(**candidates[1]), {}) == []
+    assert method.choose.candidates(data, method.Hyper(), candidates[0]) == []
+    assert method.choose.candidates(data, method.Hyper(**candidates[1]), {}) == []
     assert choose(method, data, {}, 0).hyper == {}  # too few rows to choose by
     for given, one in (({}, candidates[0]), (candidates[1], candidates[1])):
         settled = method.prepare(data, method.Hyper(**given))

@@ -42,7 +42,7 @@ def golden(method):
             U[m][i] = np.linalg.solve(P, Lambda[m] @ mu[m] + alpha * z[seen].T @ line[seen])
     error = np.nansum((y - np.einsum("ik,jk,lk->ijl", *(U[m] for m in names))) ** 2)
     alpha = (h.alpha_shape + 0.5 * len(data) - 1) / (h.alpha_rate + 0.5 * error)
-    new = jax.jit(lambda p: method.update(p, data, h))(p)
+    new = jax.jit(lambda p: method.solver.update(p, data, h))(p)
     for mine, theirs in zip((U, mu, Lambda), new[:3], strict=True):
         for m in names:
             np.testing.assert_allclose(theirs[m], mine[m], rtol=1e-9, atol=1e-12)
@@ -68,8 +68,10 @@ def test_a_third_mode_with_one_label_is_a_matrix():
     q = q._replace(Lambda_U=p.Lambda["mode_1"])
     for form in ("numba", "jax"):
         with sparse.use(form):
-            mine = CP.conditionals["U"](p, tensor, h, "mode_1").mean
-            np.testing.assert_allclose(mine, bpmf.conditionals["U"](q, ratings, g).mean, rtol=1e-9)
+            mine = CP.gibbs.conditionals["U"](p, tensor, h, "mode_1").mean
+            np.testing.assert_allclose(
+                mine, bpmf.gibbs.conditionals["U"](q, ratings, g).mean, rtol=1e-9
+            )
 
 
 def test_both_forms_of_the_loops_agree():
@@ -78,7 +80,7 @@ def test_both_forms_of_the_loops_agree():
     h = CP.prepare(data, CP.Hyper(3))
 
     def seen(p):
-        law = CP.conditionals["U"](p, data, h, "mode_2")
+        law = CP.gibbs.conditionals["U"](p, data, h, "mode_2")
         value, slope = jax.value_and_grad(CP.objective)(p, data, h)
         return value, slope, law.mean, law.sample(jax.random.key(2))
 

@@ -35,7 +35,7 @@ def statistics(p, data, h):
     return seen | {"energy": seen["misfit"] * len(data) + rows}
 
 
-@pytest.mark.parametrize("name", list(CP.moves))
+@pytest.mark.parametrize("name", list(CP.gibbs.moves))
 def test_a_move_leaves_the_joint_as_it_is(name, monkeypatch):
     """The mean change of each number, in standard errors of independent draws of the joint."""
     monkeypatch.setattr("bayesfac.models.tensors._paths.FAR", 1.1)  # every path has steps
@@ -60,7 +60,7 @@ def test_a_move_leaves_the_joint_as_it_is(name, monkeypatch):
         p = CP.Params(U, mu, Lambda, alpha)
         y = h.offset + multiplied(tables(p, h), data.cells)
         mine = data.replaced(data.host, y=y + jax.random.normal(values, y.shape) / alpha**0.5)
-        new = CP.moves[name](walk, p, mine, h)
+        new = CP.gibbs.moves[name](walk, p, mine, h)
         return statistics(p, mine, h), statistics(new, mine, h)
 
     before, after = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), RUNS))

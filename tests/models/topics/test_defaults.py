@@ -64,7 +64,7 @@ def test_a_penalty_that_empties_a_cluster_is_quartered(monkeypatch, most, quarte
 
     monkeypatch.setattr(starts, "_short_run", run)
     given = MGGM.Hyper(3, 3, penalty=1.0, mu=(1.0, 1.0))
-    found = starts.apart(data, given, mggm.begin, MGGM.update, MGGM.objective)
+    found = starts.apart(data, given, mggm.begin, MGGM.solver.update, MGGM.objective)
     assert found == given._replace(penalty=4.0**-quarters)
 
 
@@ -131,7 +131,7 @@ def test_a_saddle_is_said(name):
         same = p._replace(C={view: mean(view, C) for view, C in p.C.items()})
     else:
         same = p._replace(C=mean(data.names[0], p.C))
-    notes = method.remarks(same, data, hyper)
+    notes = method.notes.remarks(same, data, hyper)
     assert any(note.startswith("collapsed: the clusters explain 0.0%") for note in notes)
 
 
@@ -142,8 +142,8 @@ def test_empty_clusters_are_said(name):
     p = method.init(jax.random.key(1), data, hyper)
     full = p._replace(A=jnp.eye(3)[np.arange(7) % 3])
     one = p._replace(A=jnp.eye(3)[np.arange(7) % 2])
-    assert not any("no row" in note for note in method.remarks(full, data, hyper))
-    (note,) = (note for note in method.remarks(one, data, hyper) if "no row" in note)
+    assert not any("no row" in note for note in method.notes.remarks(full, data, hyper))
+    (note,) = (note for note in method.notes.remarks(one, data, hyper) if "no row" in note)
     assert note.startswith("collapsed: 1 of 3 clusters have no row")
 
 

@@ -42,7 +42,9 @@ def test_a_sweep_whose_step_is_taken_whole_is_that_of_the_paper():
     V = h.a - 1 + A * ((x / (A @ C)) @ C.T)
     U = data.graphs["x"].toarray()
     system = np.diag(V.sum(1)) + h.penalty * (np.diag(U.sum(1)) - U)
-    np.testing.assert_allclose(LTM.update(p, data, h).A, np.linalg.solve(system, V), atol=1e-5)
+    np.testing.assert_allclose(
+        LTM.solver.update(p, data, h).A, np.linalg.solve(system, V), atol=1e-5
+    )
 
 
 @pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")

@@ -50,7 +50,7 @@ def test_without_the_graphs_it_is_mvplsa():
     q = MVPLSA.Params(p.A, p.B, p.C)
     assert MGGM.objective(p, data, h) == MVPLSA.objective(q, data, plain)
     for ours, theirs in zip(
-        MGGM.update(p, data, h)[:3], MVPLSA.update(q, data, plain), strict=True
+        MGGM.solver.update(p, data, h)[:3], MVPLSA.solver.update(q, data, plain), strict=True
     ):
         jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
@@ -67,7 +67,7 @@ def test_one_view_with_topics_that_are_clusters_is_ltm(divergence):
         np.testing.assert_allclose(
             LTM.objective(p, data, h), MGGM.objective(q, data, more), rtol=1e-12
         )
-        p, q = LTM.update(p, data, h), MGGM.update(q, data, more)
+        p, q = LTM.solver.update(p, data, h), MGGM.solver.update(q, data, more)
         # a row is divided by its only number: one unit in the last place, on some platforms
         np.testing.assert_allclose(q.B["x"], jnp.eye(3), rtol=3e-16, atol=0)
         np.testing.assert_allclose(p.A, q.A, atol=1e-12)
@@ -78,7 +78,7 @@ def test_topics_from_sums_are_those_of_the_whole_posterior():
     """Eq. 12 and 14 with the literal posterior over (z, c) for every word."""
     data, h = MVPLSA.example(jax.random.key(0))
     p = MVPLSA.init(jax.random.key(1), data, h)
-    new = MVPLSA.update(p, data, h)
+    new = MVPLSA.solver.update(p, data, h)
     A_mass = np.full((7, 3), h.a - 1)
     for name in data.names:
         A, B, C = (np.asarray(x) for x in (p.A, p.B[name], p.C[name]))

@@ -19,7 +19,7 @@ def golden(method):
         B={v: B * np.array([1.0, 2.0 + i]) for i, (v, B) in enumerate(p.B.items())}
     )  # views differ
     p = p._replace(B={v: B / B.sum(1, keepdims=True) for v, B in p.B.items()})
-    new = method.update(p, data, h)
+    new = method.solver.update(p, data, h)
     A = np.full(p.A.shape, h.a - 1)
     for name in data.names:
         n = data[name].toarray()
@@ -48,7 +48,7 @@ def test_one_view_with_a_topic_per_cluster_is_plsa():
     for _ in range(5):
         cost = MVPLSA.objective(p, data, h), PLSA.objective(q, data, simple)
         np.testing.assert_allclose(*cost, rtol=1e-12)
-        p, q = MVPLSA.update(p, data, h), PLSA.update(q, data, simple)
+        p, q = MVPLSA.solver.update(p, data, h), PLSA.solver.update(q, data, simple)
         np.testing.assert_allclose(p.A, q.A, rtol=1e-9)
         np.testing.assert_allclose(p.C["x"], q.C, rtol=1e-9)
         np.testing.assert_allclose(p.B["x"], np.eye(3), atol=1e-12)
@@ -82,7 +82,7 @@ def flops(n_features, per_row, n_rows=1000):
     h = MVPLSA.prepare(data, MVPLSA.Hyper(8, 4))
     p = MVPLSA.init(jax.random.key(0), data, h)
     with sparse.use("jax"):
-        step = jax.jit(lambda p, data: MVPLSA.update(p, data, h)).lower(p, data).compile()
+        step = jax.jit(lambda p, data: MVPLSA.solver.update(p, data, h)).lower(p, data).compile()
     return step.cost_analysis()["flops"]
 
 
