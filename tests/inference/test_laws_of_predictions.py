@@ -14,6 +14,7 @@ import bayesfac as bf
 from bayesfac.models.ratings import pmf
 from bayesfac.testing import check_observed
 from tests import student
+from tests.records import changed
 
 
 class Plain(dist.Distribution):
