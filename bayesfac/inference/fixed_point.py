@@ -94,7 +94,8 @@ class FixedPoint(Engine):
             folder = None if self.folder is None else f"{self.folder}/{number}"
             one = job if number == 0 else replace(job, start=None)
             settings = one, folder, program
-            place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
+            own = lambda method: method.solver.own_rows  # noqa: E731
+            place = Together(*settings, own) if self.shares else Alone(*settings)
             run = f"{job.identity} restart {number}"
             point = Checkpoint(folder, run, self.save_every, place.idle)
             start = one.start_point(key, job.method.solver.start)

@@ -77,7 +77,8 @@ class LBFGS(Engine):
 
         # the compiled function has arrays of this fit in it, so no other fit could use it
         settings = (job, self.folder, lambda function, data: jax.jit(function))
-        place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
+        own = lambda method: method.solver.own_rows  # noqa: E731
+        place = Together(*settings, own) if self.shares else Alone(*settings)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
         saved = point.load()
         spent = int(saved["spent"]) if saved else 0

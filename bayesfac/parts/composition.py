@@ -75,6 +75,13 @@ class Composition:
         known = not any(f.bias and f.precision.site for f in self.typical.every)
         return known and hasattr(self.observed, "bound")
 
+    @property
+    def limited(self) -> bool:
+        """Whether components may vanish, so that their number is an upper limit: one precision for each
+        component is common to the rows of all axes."""
+        first, *rest = (f.precision for f in self.typical.main)
+        return isinstance(first, Gammas) and all(one == first for one in rest)
+
     def params(self, values: dict[str, Any]) -> Any:
         """Params with these values of sites, and no others."""
         return put(self.Params(*[None] * len(self.Params._fields)), values)
