@@ -60,6 +60,11 @@ class Alone:
         """The files are written."""
 
 
+def has_own_rows(method: Method) -> bool:
+    """Whether several devices can share the work of the solver."""
+    return bool(method.solver.own_rows)
+
+
 class Together(Alone):
     """All devices of all processes, each of which draws its share of the rows.
 
