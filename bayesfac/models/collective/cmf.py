@@ -288,7 +288,9 @@ def model(data: Relations, hyper: Hyper) -> None:
     for kind, index in data.axes.items():
         mu, precision = wishart.sample_hyper(f"mu.{kind}", f"Lambda.{kind}", K, hyper)
         with numpyro.plate(kind, len(index)):
-            U[kind] = numpyro.sample(f"U.{kind}", wishart.normal_rows(mu, precision))
+            U[kind] = numpyro.sample(
+                f"U.{kind}", dist.MultivariateNormal(mu, precision_matrix=precision)
+            )
     every = seen(Params(U, {}, {}), data)
     for m in matrices(hyper):
         x, site = every[m.name], "rating" if m.name == RATINGS else f"view.{m.name}"
