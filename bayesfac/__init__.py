@@ -35,7 +35,8 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> _Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'bayesfac' has no attribute {name!r}")
+        removed = _import_module("bayesfac.core.errors").REMOVED.get(f"engine {name.lower()}")
+        raise AttributeError(removed or f"module 'bayesfac' has no attribute {name!r}")
     home = _HOME[name]
     is_module = home == "bayesfac"
     value = _import_module(f"bayesfac.{name}") if is_module else getattr(_import_module(home), name)

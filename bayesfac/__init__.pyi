@@ -32,7 +32,6 @@ from bayesfac.inference import MAP as MAP
 from bayesfac.inference import NUTS as NUTS
 from bayesfac.inference import SVI as SVI
 from bayesfac.inference import VB as VB
-from bayesfac.inference import Blocks as Blocks
 from bayesfac.inference import FixedPoint as FixedPoint
 from bayesfac.inference import Gibbs as Gibbs
 from bayesfac.inference import Quick as Quick

@@ -26,7 +26,6 @@ GIVES = {
     "LBFGS": "a point, by gradients",
     "MAP": "a point, by Adam on the model",
     "Quick": "draws of a short Gibbs run",
-    "Blocks": "draws of normal laws that blocks of the ratings found",
     "VB": "draws of independent laws, widened",
     "Gibbs": "draws of the posterior",
     "NUTS": "draws of the posterior",
@@ -80,9 +79,9 @@ def engines(method: str, data: Any, **hyper: Any) -> Costs:
     settled = settle(known, data, hyper)
     data = known.ready(data, settled)
     p = known.init(jax.random.key(0), data, settled)
-    # `Blocks` takes no features
-    able = [name for name in known.engines if name != "Blocks" or not data.x]
-    seconds = {name: SECONDS * (FIXED + _work(name, known, data, settled, p)) for name in able}
+    seconds = {
+        name: SECONDS * (FIXED + _work(name, known, data, settled, p)) for name in known.engines
+    }
     advice = _advice(known.default_engine, seconds)
     rows = [
         {"engine": name, "gives": GIVES[name], "seconds": s, "advice": advice.get(name, "")}
@@ -101,9 +100,6 @@ def _work(name: str, method: Any, data: Any, hyper: Any, p: Any) -> float:
         return engine.chains * QUICK_SWEEPS * sweep_work(*known)
     if name == "Gibbs":
         return engine.chains * (engine.warmup + engine.draws * engine.thin) * sweep_work(*known)
-    if name == "Blocks":  # each rating is in one block; rows are in several
-        sweeps = engine.chains * (engine.warmup + engine.draws)
-        return max(engine.rows, engine.cols) * sweeps * sweep_work(*known)
     if name == "VB":
         first = (
             engine.chains * engine.warmup * sweep_work(*known) if method.gibbs.conditionals else 0.0

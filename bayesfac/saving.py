@@ -20,7 +20,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.features import SPARSE, Encoding
 from bayesfac.core.data.scaling import Scale
-from bayesfac.core.errors import CorruptFile
+from bayesfac.core.errors import CorruptFile, check_names
 from bayesfac.core.files import ask_space, atomic, named_if_full, sha256, umask
 from bayesfac.core.method import Method, from_sites, lookup, sites
 from bayesfac.core.programs import keep_programs
@@ -241,6 +241,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         **{name: header[name] for name in ("converged", "notes", "partial")},
     )
     engine, settings = header["engine"]
+    check_names("engine", (engine,), ENGINES)
     return {
         "method": method,
         "hyper": method.Hyper(

@@ -46,7 +46,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
     "data": ("Data", "Containers check once, when they are made.",
              "Ratings Counts Relations Tensor Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
-                "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick Blocks VB"),
+                "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick VB"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
               "align Rotation Permutation loo_compare prior_predictive sbc Calibration"),
     "references": ("bf.references", "Known posteriors: [the guide](../references.md).", "references"),

@@ -55,7 +55,6 @@ OPTIONS = {
     "everywhere": ["--data", "--components", "--draws", "--memory", "--folder"],
     "nuts": ["--only", "--components", "--seed"],
     "calibration": ["--methods", "--engines", "--replications"],
-    "blocks": ["--data", "--components", "--sizes", "--sweeps", "--repeats", "--seeds"],
     "cost_model": ["--measured", "--seconds"],
     "verbs": ["--data", "--draws", "--warmup", "--components"],
 }
@@ -115,7 +114,6 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("gradients", ["numba", "NumPyro", "effective draws a second"]),
         ("scale", ["exponent", "literal E-step"]),
         ("processes", ["ms a sweep", "apart, single", "apart, double"]),
-        ("blocks", ["Gibbs", "Blocks 2 x 2", "critical path"]),
         ("large", ["In memory", "20,000 ratings", "first, s", "sweep, s", "peak", "bound"]),
         (
             "heterogeneous",

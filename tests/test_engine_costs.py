@@ -24,18 +24,10 @@ def test_all_engines_of_a_method_are_listed_cheapest_first():
         "NUTS",
         "Gibbs",
         "Quick",
-        "Blocks",
         "VB",
     }
     assert costs["seconds"].is_monotonic_increasing
     assert costs.recommended == ["FixedPoint", "Gibbs"]
-
-
-def test_an_engine_that_takes_no_features_is_not_listed_with_them():
-    table = np.random.default_rng(0).normal(size=(30, 2))
-    known = bf.Ratings(ratings(30, 20), user_features=table)
-    costs = bf.engines("pmf", known, n_components=2)
-    assert "Blocks" not in costs.index and "Gibbs" in costs.index
 
 
 def test_more_ratings_take_longer():

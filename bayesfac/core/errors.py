@@ -46,12 +46,20 @@ WORDS = {  # {our name: names of the same in other libraries}
 }
 
 
+# {last word of what it is, and its name: what the message says}, for what older versions had
+REMOVED = {
+    "engine blocks": "Blocks was removed: use bf.Gibbs(shares=True)",
+}
+
+
 def unknown(what: str, name: str, known: Any) -> str:
     """Compose the message for a name that does not exist: the nearest name, then all names.
 
     >>> unknown("method", "BPMF", ["pmf", "bpmf"])
     "Unknown method 'BPMF'; did you mean 'bpmf'? Known: pmf, bpmf"
     """
+    if gone := REMOVED.get(f"{what.split()[-1]} {name}".lower()):
+        return gone
     asked, in_lower_case = str(name).lower(), {str(one).lower(): one for one in known}
     near = [ours for ours, theirs in WORDS.items() if asked in theirs.split() and ours in known]
     near = near or difflib.get_close_matches(asked, in_lower_case, n=1)

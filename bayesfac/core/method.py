@@ -287,10 +287,8 @@ class Method:
         """The engines that can run this method."""
         own, g = ("FixedPoint",) if self.solver.update else (), self.gibbs
         short = ("Gibbs", "Quick") if g.conditionals else ()
-        rows = g.conditionals and g.divisible and not g.augment
-        parts = ("Blocks",) if rows else ()
         bound = ("VB",) if self.variational else ()
-        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *parts, *bound)
+        return (*own, "LBFGS", "MAP", "SVI", "NUTS", *short, *bound)
 
 
 def register(method: Method) -> Method:

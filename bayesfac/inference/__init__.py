@@ -15,14 +15,13 @@ from bayesfac.inference.fixed_point import FixedPoint as FixedPoint
 from bayesfac.inference.gibbs import Gibbs as Gibbs
 from bayesfac.inference.gradient import LBFGS as LBFGS
 from bayesfac.inference.nuts import NUTS as NUTS
-from bayesfac.inference.propagation.blocks import Blocks as Blocks
 from bayesfac.inference.quick import Quick as Quick
 from bayesfac.inference.result import Result
 from bayesfac.inference.variational.svi import MAP as MAP
 from bayesfac.inference.variational.svi import SVI as SVI
 from bayesfac.inference.variational.vb import VB as VB
 
-KINDS = (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, Blocks, VB)
+KINDS = (FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB)
 ENGINES = {kind.__name__: kind for kind in KINDS}
 
 AGAIN = 5.0  # seconds
@@ -43,13 +42,8 @@ def engine_for(engine: Any, method: Method) -> Any:
         asked = engine if isinstance(engine, str) else name
         raise UnknownName(unknown("engine", asked, [f"bf.{known}()" for known in ENGINES]))
     if name not in method.engines:
-        needed = "Gibbs" if name in ("Quick", "Blocks") else name
-        missing = (
-            "its rows cannot be divided" if method.gibbs.conditionals and name == "Blocks" else ""
-        )
-        why = missing or method.notes.traits.get(
-            f"no_{needed.lower()}", f"it declares no {needed} step"
-        )
+        needed = "Gibbs" if name == "Quick" else name
+        why = method.notes.traits.get(f"no_{needed.lower()}", f"it declares no {needed} step")
         raise BayesfacError(
             f"{method.name} cannot run with {name}: {why}. It runs with {', '.join(method.engines)}"
         )

@@ -378,6 +378,7 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
         ("--versoin methods", "did you mean --version?"),
         ("fit bpmff ratings", "did you mean 'bpmf'"),
         ("fit bpmf ratings --engine gibs", "did you mean 'gibbs'"),
+        ("fit bpmf ratings --engine blocks", "Blocks was removed: use bf.Gibbs(shares=True)"),
         ("fit bpmf ratings --set n_component=3", "did you mean 'n_components'"),
         ("fit bpmf ratings --engine svi --with guid=flow", "did you mean 'guide'"),
         ("fit bpmf ratings --engine svi --with guide=flo", "Expected guide to be one of"),

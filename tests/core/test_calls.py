@@ -58,7 +58,7 @@ def test_two_processes_compute_what_one_does_in_the_same_precision():
 
 
 def asks_for_two(n):
-    """A call that has calls of its own, as a fold of `Fit.kfold` by `Blocks(jobs=2)` has."""
+    """A call that has calls of its own, as a fit inside a fold may have."""
     return sorted(finished_calls([(pow, n, 1), (pow, n, 2)], 2))
 
 

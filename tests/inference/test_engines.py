@@ -349,6 +349,10 @@ def test_an_engine_that_a_method_has_not(skeleton):
     assert type(fit(graded, data, hyper, None).engine) is bf.LBFGS
     with pytest.raises(UnknownName, match="Unknown engine 'gibs'.*Known: bf.FixedPoint"):
         fit(skeleton, data, hyper, "gibs")
+    with pytest.raises(UnknownName, match=r"Blocks was removed: use bf.Gibbs\(shares=True\)"):
+        fit(skeleton, data, hyper, "Blocks")
+    with pytest.raises(AttributeError, match=r"Blocks was removed: use bf.Gibbs\(shares=True\)"):
+        _ = bf.Blocks
     assert type(fit(skeleton, data, hyper, bf.FixedPoint).engine) is bf.FixedPoint
 
 

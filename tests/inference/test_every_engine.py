@@ -18,7 +18,6 @@ FEW = {
     "Quick": bf.Quick(sweeps=10, chains=2, draws=20),
     "Gibbs": bf.Gibbs(5, 10, 2),
     "NUTS": bf.NUTS(5, 5, 1),
-    "Blocks": bf.Blocks(2, 2, 5, 10, 2),
 }
 EVERY = [(name, engine) for name in REGISTRY for engine in REGISTRY[name].engines]
 

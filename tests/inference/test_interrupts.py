@@ -143,15 +143,6 @@ def test_ctrl_c_in_the_warm_up_has_nothing_to_give(engine, after):
     assert run(bf.FixedPoint(3, tol=0.5)).is_point, "the next fit is not refused"
 
 
-def test_ctrl_c_in_a_block_ends_the_run_and_keeps_nothing_of_the_block(tmp_path):
-    """The chains of the first block have 20 of their 30 draws: enough for a normal law, which would differ
-    from that of the whole block."""
-    engine = bf.Blocks(2, 2, 5, 30, 2, folder=str(tmp_path))
-    with cut(KeyboardInterrupt(), 25), pytest.raises(KeyboardInterrupt, match=r"block \(1, 1\)"):
-        run(engine)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("name", ["FixedPoint", "Gibbs", "SVI"])
 def test_what_ctrl_c_left_can_be_finished(tmp_path, name):
     whole = numbers(run(engines()[name]))

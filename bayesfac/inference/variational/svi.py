@@ -31,7 +31,7 @@ from bayesfac.inference.result import (
     require,
 )
 from bayesfac.inference.unconstrained import off_edge, require_proper, supports, unconstrain
-from bayesfac.inference.variational import blocks
+from bayesfac.inference.variational import laplace_rows
 from bayesfac.inference.variational.guides import GUIDES
 
 BLOCK = 100  # steps per compiled call: one progress report, one test of the stopping rule
@@ -89,7 +89,7 @@ class SVI(Engine):
     def run(self, job: Job) -> Result:
         """Fit the guide, then draw from it; there is one chain, as draws are independent."""
         if self.guide == "blocks":
-            return blocks.run(self, job)
+            return laplace_rows.run(self, job)
         method, p, key = job.method, job.start_point(job.key), jax.random.fold_in(job.key, 1)
         if self.batch is not None and (why := method.notes.traits.get("no_minibatch")):
             raise BayesfacError(

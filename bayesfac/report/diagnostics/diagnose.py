@@ -104,8 +104,7 @@ def diagnostics(fit: Any) -> Diagnostics:
         A fit by a sampler is judged by the agreement of its chains (rank-normalised R-hat), the effective
         sample size (bulk and tail), the Monte Carlo error, and for NUTS by divergences, energy and tree
         depth. A fit by Quick is judged by the Monte Carlo error of its predictions. SVI and VB are judged by
-        the trend of the ELBO. The result for Blocks says that it is an approximation. A point fit is judged
-        by whether the objective has converged.
+        the trend of the ELBO. A point fit is judged by whether the objective has converged.
 
     Examples
     --------
@@ -121,11 +120,9 @@ def diagnostics(fit: Any) -> Diagnostics:
         findings = judges.judge_point(fit)
         return Diagnostics(fit.name, engine, "point", pd.DataFrame(), tuple(findings))
     quantities = identified(fit)
-    kind = "variational" if engine in ("SVI", "VB", "Blocks") else "sampler"
+    kind = "variational" if engine in ("SVI", "VB") else "sampler"
     table = tabulate(quantities, fit, compare=kind == "sampler")
-    if engine == "Blocks":
-        findings = judges.judge_blocks(fit)
-    elif kind == "variational":
+    if kind == "variational":
         weights = fit.stats.get("log_weight")
         known = weights is not None and weights.size >= psis.FEWEST and np.isfinite(weights).all()
         findings = judges.judge_variational(fit, psis.tail(weights) if known else None)

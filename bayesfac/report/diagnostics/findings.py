@@ -100,16 +100,6 @@ def judge_variational(fit: Any, k: float | None) -> list[Finding]:
     return [settled, care, *notes(fit)]
 
 
-def judge_blocks(fit: Any) -> list[Finding]:
-    """What combined blocks leave open. R-hat is not used: for independent draws it is always 1; the engine
-    compares the chains of each block and adds a note where they disagree."""
-    text = (
-        "An approximation: rows have normal distributions, fitted to blocks of the ratings in turn."
-    )
-    advice = "Compare its coverage with that of Gibbs."
-    return [Finding("care", text, advice, UNSURE), *notes(fit)]
-
-
 NARROW = (0.05, 0.15)  # shares by which sds may be too small: usable; usable with care
 
 

@@ -12,7 +12,7 @@ import bayesfac as bf
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import response
 from bayesfac.core.method import REGISTRY, settle, sites
-from bayesfac.inference.variational import blocks
+from bayesfac.inference.variational import laplace_rows
 
 QUIET = {"n_components": 2, "progress": False}
 
@@ -37,8 +37,8 @@ def test_the_blocks_are_those_of_the_whole_hessian():
             return jax.grad(lambda x: sum(jnp.sum(jax.grad(energy)(x)[s] * d[s]) for s in d))(at)
 
         with sparse.use("jax"):
-            root = blocks._root(times, at, ("U", "theta"), jax.random.key(0))
-            item = blocks._root(times, at, ("V",), jax.random.key(0))
+            root = laplace_rows._root(times, at, ("U", "theta"), jax.random.key(0))
+            item = laplace_rows._root(times, at, ("V",), jax.random.key(0))
             whole = jax.jacrev(jax.grad(energy))(at)
         n, m = shapes["U"][0], shapes["V"][0]
         for i in range(n):
@@ -84,7 +84,7 @@ def test_draws_have_the_covariance_of_the_curvature_of_every_row():
     U, theta, V = (jnp.asarray(x) for x in (centre[:, :2], centre[:, 2:], np.zeros((2, 2))))
     p = method.Params(**dict.fromkeys(method.Params._fields) | {"U": U, "V": V, "theta": theta})
     known = method, None, ("U", "V", "theta"), count, p
-    drawn, factor, steep = jax.jit(blocks._drawn, static_argnums=(0, 1, 2, 3))(
+    drawn, factor, steep = jax.jit(laplace_rows._drawn, static_argnums=(0, 1, 2, 3))(
         *known, jax.random.key(1), None, None
     )
     np.testing.assert_allclose([factor, steep], [1, 0], atol=1e-6)

@@ -1,1 +1,0 @@
-"""Posterior propagation: fit blocks of ratings in stages; posteriors of early blocks are later priors."""
