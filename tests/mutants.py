@@ -17,6 +17,7 @@ from bayesfac.core.math import normalise
 from bayesfac.core.method import REGISTRY, laws_of
 from bayesfac.models.labels import leml
 from bayesfac.models.ratings import bpmf, pmf
+from bayesfac.models.tasks import _layer_sweeps as sweeps
 from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _words as topics
@@ -369,7 +370,10 @@ def the_divergence_of_the_spaces_is_turned_round(p, data, h):
 
 @plant(D, "update", "optimum")
 def the_printed_25(p, data, h):
-    return himlsd.update(p, data, h._replace(approximate=True))
+    def view(M, num, den, other, h):
+        return (M * num + h.shape - 1 + h.coupling * other) / (den + h.rate + h.coupling)
+
+    return sweeps.sweep(p, data, h, himlsd.DIVERGENCE._replace(view=view))
 
 
 @plant(H, "objective", "joint")

@@ -49,6 +49,11 @@ WORDS = {  # {our name: names of the same in other libraries}
 # {last word of what it is, and its name: what the message says}, for what older versions had
 REMOVED = {
     "engine blocks": "Blocks was removed: use bf.Gibbs(shares=True)",
+    "himls multiplicative": "multiplicative= of himls was removed: leave it out, rows and columns are always "
+    "updated entry by entry",
+    "himlsd multiplicative": "multiplicative= of himlsd was removed: leave it out, rows and columns are "
+    "always updated entry by entry",
+    "himlsd approximate": "approximate= of himlsd was removed: leave it out, the update of M is always exact",
 }
 
 

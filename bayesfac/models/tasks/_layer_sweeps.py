@@ -185,6 +185,5 @@ def fold_in(p: Any, data: Tasks, hyper: Any, error: Error) -> Any:
     """New rows of known tasks: R by its own update, with all other factors fixed."""
     usual = jnp.mean(p.R, 0)
     p = p._replace(R=jnp.broadcast_to(usual, (data.n_rows, len(usual))))
-    times = ARRIVED if error.best_rows else 10 * max(30, hyper.pretraining)
-    p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, times)
+    p = repeat(lambda p: update_rows(p, data, hyper, error, 1), p, ARRIVED)
     return p._replace(left=left(p, data, hyper))

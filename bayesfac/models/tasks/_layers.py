@@ -98,7 +98,7 @@ class Error(NamedTuple):
 
     @property
     def multiplicative(self) -> "Error":
-        """The same error, with multiplicative updates of all factors."""
+        """The same error, with multiplicative updates of R and C too, as in pre-training."""
         return self._replace(pulls=None, best_rows=None, best_columns=None)
 
 

@@ -24,12 +24,11 @@ which terms of degree two become h^2 / h_old and terms linear in h become h_old 
 gamma prior is included by h <= (h^2 / h_old + h_old) / 2. But J is quadratic in each factor, so the linear
 terms need no bound. Without it, the update is h_old num / den without the printed root, and J falls faster. R
 and C, the tables with most entries, need no bound at all: each of their entries is set to its minimum, given
-all others (for plain non-negative factors: Cichocki & Phan 2009). `multiplicative=True` uses
-the paper's update for all factors. Pre-training is always multiplicative, because at a rough start exact
-minima set whole clusters to zero. The pseudo-inverse of step 3 may have negative entries; they start at small
-positive values. The paper's J has rate 0 and shape 1. The scale of a factor is then arbitrary and the
-posterior improper: `bf.fit` accepts this for a point estimate, and engines that draw from the posterior
-refuse it.
+all others (for plain non-negative factors: Cichocki & Phan 2009). Pre-training multiplies R and C too,
+because at a rough start exact minima set whole clusters to zero. The pseudo-inverse of step 3 may have
+negative entries; they start at small positive values. The paper's J has rate 0 and shape 1. The scale of a
+factor is then arbitrary and the posterior improper: `bf.fit` accepts this for a point estimate, and engines
+that draw from the posterior refuse it.
 
 `ready` scales views and splits columns with negative cells into two parts. By default the spaces are strongly
 coupled. With a weak coupling, columns that only labels use predict the training rows and nothing else. The
@@ -74,7 +73,6 @@ class Hyper(NamedTuple):
     shared: bool = False
     shape: float = 1.0
     rate: float = 0.1
-    multiplicative: bool = False  # the paper's updates of all factors; slower, and J ends higher
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
@@ -117,20 +115,14 @@ def size(A: jax.Array) -> jax.Array:
 @compiled_for(3)
 def step(H: jax.Array, num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
     """h^2 (den + rate / 2) = h h_old num + h_old (shape - 1) / 2; (7) has h_old num instead of h num."""
-    den, prior = den + hyper.rate / 2, H * (hyper.shape - 1) / 2
-    if hyper.multiplicative:
-        return jnp.sqrt((H * H * num + prior) / jnp.maximum(den, jnp.finfo(H.dtype).tiny))
-    return nonnegative.positive_root(den, H * num, prior)
+    return nonnegative.positive_root(den + hyper.rate / 2, H * num, H * (hyper.shape - 1) / 2)
 
 
 def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper) -> jax.Array:
     """The bound for one factor g that multiplies all M_ij and M_iY; the coupling is multiplied by g^2."""
     gap = sum((m - M[LABELS]) ** 2 for m in M.values())
     den = den + hyper.coupling * gap + hyper.rate / 2 * sum(M.values())
-    prior = len(M) * (hyper.shape - 1) / 2
-    if hyper.multiplicative:
-        return jnp.sqrt((num + prior) / jnp.maximum(den, jnp.finfo(num.dtype).tiny))
-    return nonnegative.positive_root(den, num, prior)
+    return nonnegative.positive_root(den, num, len(M) * (hyper.shape - 1) / 2)
 
 
 def pulls(p: Params, data: Tasks, hyper: Hyper, layer: int) -> dict[str, layers.Pair]:
@@ -189,20 +181,16 @@ SQUARED = layers.Error(
 )
 
 
-def steps(hyper: Hyper) -> layers.Error:
-    return SQUARED.multiplicative if hyper.multiplicative else SQUARED
-
-
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.sweep(p, data, hyper, steps(hyper))
+    return sweeps.sweep(p, data, hyper, SQUARED)
 
 
 def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return sweeps.derive(p, data, hyper, steps(hyper))
+    return sweeps.derive(p, data, hyper, SQUARED)
 
 
 def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.fold_in(p, data, hyper, steps(hyper))
+    return sweeps.fold_in(p, data, hyper, SQUARED)
 
 
 def model(data: Tasks, hyper: Hyper) -> None:

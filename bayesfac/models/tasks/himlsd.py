@@ -24,15 +24,14 @@ R'EC + rate and p = M_iY
     -A/h + B + beta log(h / p) = 0,   h = A / (beta s),   s + log s = log A - log(beta p) + B / beta,
 
 that is s = W(A e^(B/beta) / (beta p)) with Lambert's function W, computed in logarithms. If A = 0, h = p
-e^(-B/beta). `approximate=True` uses the paper's update. (33) is exact as printed; in (36), (37), (42) and
-(43) R stands for the R of all rows that have the block. As in `himls`, all rows are used in the update of
-R^(l), l > 1, where (40) uses only the labelled rows.
+e^(-B/beta). (33) is exact as printed; in (36), (37), (42) and (43) R stands for the R of all rows that have
+the block. As in `himls`, all rows are used in the update of R^(l), l > 1, where (40) uses only the labelled
+rows.
 
 The paper updates R and C by (34)-(37), that is by multiplication. This update is slow: on emotions it ended
 after 4,163 sweeps, with a J 4 % above what follows. J is convex in each entry of R and C, and `best_rows` and
 `best_columns` bring one entry after the other nearer to its minimum, without a rise
-(`nonnegative.descend_divergence`): 365 sweeps. `multiplicative=True` uses the paper's update. Pre-training
-always does, as in `himls`.
+(`nonnegative.descend_divergence`): 365 sweeps. Pre-training multiplies, as in `himls`.
 
 The NumPyro model has tables with density exp(-w D), similar to a Poisson law, gamma factors, and the factor
 exp(-beta D(M_ij || M_iY)). J omits the normalising constant of this factor, so the posterior is
@@ -70,10 +69,8 @@ class Hyper(NamedTuple):
     weight: float | None = None  # alpha; None: by rows held out
     coupling: float = 1e3  # beta
     shared: bool = False
-    approximate: bool = False  # the paper's update of M, with which J may rise
     shape: float = 1.0
     rate: float = 0.1
-    multiplicative: bool = False  # the paper's updates of R and C; J ends 4 % higher
     pretraining: int = 30  # sweeps of every layer before the fit
     start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
     scaled: bool = True  # divide features by their spread, split negative ones into two parts
@@ -140,13 +137,11 @@ def gap(M: dict[str, jax.Array]) -> Any:
 def of_view(
     M: jax.Array, num: jax.Array, den: jax.Array, other: jax.Array, hyper: Hyper
 ) -> jax.Array:
-    """The exact minimum of Lemma 6's bound; with `approximate`, (32) and (38)."""
+    """The exact minimum of Lemma 6's bound, in place of (32) and (38)."""
     beta = hyper.coupling
     if not beta:
         return step(M, num, den, hyper)
     A, B = M * num + hyper.shape - 1, den + hyper.rate
-    if hyper.approximate:
-        return (A + beta * other) / (B + beta)
     log_p, some = safe_log(other), A > 0
     log_a = safe_log(jnp.where(some, A, 1))
     u = log_lambert(log_a - jnp.log(beta) - log_p + B / beta)
@@ -216,20 +211,16 @@ DIVERGENCE = layers.Error(
 )
 
 
-def steps(hyper: Hyper) -> layers.Error:
-    return DIVERGENCE.multiplicative if hyper.multiplicative else DIVERGENCE
-
-
 def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.sweep(p, data, hyper, steps(hyper))
+    return sweeps.sweep(p, data, hyper, DIVERGENCE)
 
 
 def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return sweeps.derive(p, data, hyper, steps(hyper))
+    return sweeps.derive(p, data, hyper, DIVERGENCE)
 
 
 def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.fold_in(p, data, hyper, steps(hyper))
+    return sweeps.fold_in(p, data, hyper, DIVERGENCE)
 
 
 def model(data: Tasks, hyper: Hyper) -> None:

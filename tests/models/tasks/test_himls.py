@@ -11,6 +11,7 @@ from scipy.optimize import nnls
 
 import bayesfac as bf
 from bayesfac.core.data.cells import Grid
+from bayesfac.core.errors import UnknownName
 from bayesfac.core.kernels import tables
 from bayesfac.core.laws.labels import few_tasks
 from bayesfac.core.method import REGISTRY, log_joint, sites
@@ -72,12 +73,9 @@ def dense(data):
 
 
 def golden(method):  # noqa: C901  # the paper's sums, written out
-    """(14), (15), then (10), (11), (12), (13) of one layer, table by table."""
-    data, h = (
-        few_tasks(jax.random.key(3)),
-        method.Hyper(((3, 2),), 0.7, 0.5, multiplicative=True, **PAPER),
-    )
-    h = method.prepare(data, h)
+    """(14) and (15) without the root, then R and C of one layer, entry by entry."""
+    data = few_tasks(jax.random.key(3))
+    h = method.prepare(data, method.Hyper(((3, 2),), 0.7, 0.5, **PAPER))
     p = method.init(jax.random.key(4), data, h)
     new = method.solver.update(p, data, h)
     X = dense(data)
@@ -93,35 +91,50 @@ def golden(method):  # noqa: C901  # the paper's sums, written out
                 den = den + w * M[b][i] * (r.T @ r @ M[b][i] @ C[b].T @ C[b])
             den = den + beta * (M[b][i] - M["labels"][i]) ** 2
         for m in M.values():
-            m[i] *= np.sqrt(num / den)
+            m[i] *= num / den
     old = {b: m.copy() for b, m in M.items()}
     for (b, i), x in X.items():
         if b != "labels":
             r = R[data.span(b, i)]
             num = r.T @ x @ C[b] + beta * old["labels"][i]
-            M[b][i] *= np.sqrt(num / (r.T @ r @ M[b][i] @ C[b].T @ C[b] + beta * M[b][i]))
+            M[b][i] *= num / (r.T @ r @ M[b][i] @ C[b].T @ C[b] + beta * M[b][i])
     for i in range(2):  # the second task lacks a view: its space follows the labels' alone
         if ("topics", i) not in X:
-            M["topics"][i] *= np.sqrt(old["labels"][i] / M["topics"][i])
+            M["topics"][i] = old["labels"][i]
         r, m = R[data.span("labels", i)], M["labels"][i]
         num = a * r.T @ X["labels", i] @ C["labels"] + beta * (M["words"][i] + M["topics"][i])
-        M["labels"][i] *= np.sqrt(
-            num / (a * r.T @ r @ m @ C["labels"].T @ C["labels"] + 2 * beta * m)
-        )
+        M["labels"][i] *= num / (a * r.T @ r @ m @ C["labels"].T @ C["labels"] + 2 * beta * m)
     for b in M:
         np.testing.assert_allclose(new.M[b], M[b], rtol=1e-9)
-    num, den = np.zeros_like(R), np.zeros_like(R)
+    num, gram = np.zeros_like(R), np.zeros((len(R), 3, 3))
     for (b, i), x in X.items():
-        at, w = data.span(b, i), a if b == "labels" else 1
-        num[at] += w * x @ C[b] @ M[b][i].T
-        den[at] += w * R[at] @ M[b][i] @ C[b].T @ C[b] @ M[b][i].T
-    R = R * np.sqrt(num / den)
-    np.testing.assert_allclose(new.R, R, rtol=1e-9)
+        at, G = data.span(b, i), np.sqrt(a if b == "labels" else 1) * C[b] @ M[b][i].T
+        num[at] += np.sqrt(a if b == "labels" else 1) * x @ G
+        gram[at] += G.T @ G
+    np.testing.assert_allclose(new.R, R := least(R, num, gram), rtol=1e-9)
     for b in C:
-        parts = [(x, R[data.span(c, i)], M[b][i]) for (c, i), x in X.items() if c == b]
-        num = sum(x.T @ r @ m for x, r, m in parts)
-        den = sum(C[b] @ m.T @ r.T @ r @ m for _, r, m in parts)
-        np.testing.assert_allclose(new.C[b], C[b] * np.sqrt(num / den), rtol=1e-9)
+        parts = [(x, R[data.span(c, i)] @ M[b][i]) for (c, i), x in X.items() if c == b]
+        num, gram = sum(x.T @ A for x, A in parts), sum(A.T @ A for _, A in parts)
+        np.testing.assert_allclose(new.C[b], least(C[b], num, gram[None]), rtol=1e-9)
+
+
+def least(H, num, gram):
+    """Each entry h_k of the rows h of H, in turn, at the minimum of h'Q h - 2 h'n over h_k >= 0."""
+    H = H.copy()
+    for k in range(H.shape[1]):
+        others = np.sum(gram[:, k] * H, 1) - gram[:, k, k] * H[:, k]
+        H[:, k] = np.maximum(num[:, k] - others, 0) / gram[:, k, k]
+    return H
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("himls", "multiplicative"), ("himlsd", "multiplicative"), ("himlsd", "approximate")],
+)
+def test_settings_of_earlier_versions_say_what_to_do(name, setting):
+    data = few_tasks(jax.random.key(0))
+    with pytest.raises(UnknownName, match=f"^{setting}= of {name} was removed: leave it out"):
+        bf.fit(name, data, **{setting: True})
 
 
 def test_golden_step():
@@ -148,14 +161,13 @@ def test_coordinate_descent_arrives_at_least_squares_of_numbers_above_zero():
         assert (slope[b][C == 0] >= -1e-6).all()
 
 
-def test_coordinate_descent_falls_faster_than_the_printed_updates():
+def test_coordinate_descent_falls_faster_than_multiplication():
     data = few_tasks(jax.random.key(3))
     given = {"layers": ((3, 2),), "weight": 0.7, "coupling": 0.5, "rate": 0.1}
     ends = []
-    for multiplicative in (False, True):
-        method, _, h, p = begun("himls", 3, data, multiplicative=multiplicative, **given)
-        for _ in range(30):
-            p = method.solver.update(p, data, h)
+    for error in (SQUARED, SQUARED.multiplicative):
+        method, _, h, p = begun("himls", 3, data, **given)
+        p = sweeps.repeat(lambda p, e=error, h=h: sweeps.sweep(p, data, h, e), p, 30)
         ends.append(float(method.objective(p, data, h)))
     assert ends[0] < ends[1]
 
