@@ -192,12 +192,12 @@ def skeleton():
 def test_method_files_read_like_the_paper(path):
     body = tree(path).body
     names = [n.name for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef)]
-    shared = {
-        alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    left_out = {"update"} - {*names} | {
-        "Params"
-    } & shared  # a family's methods may share their Params
+    imports = [a for node in body if isinstance(node, ast.ImportFrom) for a in node.names]
+    # methods of a family may share their Params; those that differ in their data only share functions too
+    files = [path.parent / f"{a.name}.py" for a in imports if a.asname == "shared"]
+    shared = {getattr(node, "name", "") for file in files for node in tree(file).body}
+    shared |= {"Params"} & {a.name for a in imports}
+    left_out = {"update"} - {*names} | shared
     last = ast.unparse(body[-1])
     if last.startswith("METHOD = register(composed("):
         assert [name for name in names if name in STATED] == STATED
