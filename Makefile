@@ -47,24 +47,24 @@ test test-long test-all long coverage: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)  ## run the quick tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "$(QUICK)" $(ARGS)
 
-test-long: $(READY)  ## the tests that take seconds each (tests/long.txt)
+test-long: $(READY)  ## the tests that take seconds each (tests/tools/long.txt)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "long and not longest and not slow" $(ARGS)
 
 test-all: $(READY)  ## all tests, with the longest and the slow ones, which take minutes
 	XLA_FLAGS= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout 1800 $(ARGS)
 
-long: $(READY)  ## time all tests but slow ones, and write tests/long.txt and tests/longest.txt anew
+long: $(READY)  ## time all tests but slow ones, and write tests/tools/long.txt and tests/tools/longest.txt anew
 	@mkdir -p build
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow and not notebook" \
 	  -o junit_duration_report=call --junitxml=build/tests.xml
-	$(BIN)/python -m tests.long_tests build/tests.xml
+	$(BIN)/python -m tests.tools.long_tests build/tests.xml
 
 lint: $(READY)  ## check style, imports, types and the structure of the package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/mypy
-	$(BIN)/python -m tests.house
+	$(BIN)/python -m tests.tools.house
 
 format: $(READY)  ## format the code with ruff
 	$(BIN)/ruff check --fix .
@@ -91,7 +91,7 @@ nbmake: $(READY)  ## run the notebooks of BOOKS= in Jupyter (default: all)
 	  $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(BOOKS))
 
 readme: $(READY)  ## update the methods in README.md, its badge and docs/choosing.md
-	$(BIN)/python docs/readme.py
+	$(BIN)/python docs/tools/readme.py
 
 # Sphinx and its theme, which only `make docs` needs.
 $(DOCS): $(READY)
@@ -102,8 +102,8 @@ setup-docs: $(DOCS)  ## install Sphinx too
 
 NOTEBOOKS ?=
 docs: $(DOCS)  ## build the site in build/site; NOTEBOOKS=1 runs the notebooks first
-	$(BIN)/python docs/rooms.py
-	$(BIN)/python docs/generate.py build/source $(if $(filter 1,$(NOTEBOOKS)),--run)
+	$(BIN)/python docs/tools/rooms.py
+	$(BIN)/python docs/tools/generate.py build/source $(if $(filter 1,$(NOTEBOOKS)),--run)
 	@rm -rf build/site
 	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/doctrees -c docs build/source build/site
 	@! grep -rE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//' build/site --include=*.html \

@@ -61,13 +61,13 @@ if version("jax").startswith("0.9."):
 import bayesfac.models  # noqa: E402, F401  # registers every method
 from bayesfac import inference  # noqa: E402
 from bayesfac.core.method import REGISTRY  # noqa: E402
-from tests.kinds import KINDS, quick_for  # noqa: E402
-from tests.long_tests import LIMITS, listed  # noqa: E402
+from tests.tools.kinds import KINDS, quick_for  # noqa: E402
+from tests.tools.long_tests import LIMITS, listed  # noqa: E402
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest applies -m
 def pytest_collection_modifyitems(items):
-    """Mark the tests in tests/long.txt as long, and those in tests/longest.txt also as longest."""
+    """Mark the tests in tests/tools/long.txt as long, and those in longest.txt also as longest."""
     for name in LIMITS:
         known = listed(name)
         for item in items:

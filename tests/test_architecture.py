@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "docs" / "tools"))
 import rooms  # noqa: E402
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -29,7 +29,7 @@ def test_files_that_the_page_names_exist():
 
 
 def test_the_drawing_is_that_of_the_code():
-    assert rooms.PICTURE.read_text("utf-8") == rooms.drawing(), "run `python docs/rooms.py`"
+    assert rooms.PICTURE.read_text("utf-8") == rooms.drawing(), "run `python docs/tools/rooms.py`"
 
 
 def test_a_circle_has_no_drawing():

@@ -10,7 +10,7 @@ from bayesfac.core.math import edge
 from bayesfac.core.method import REGISTRY, settle
 from bayesfac.parts.estimate import noise_choices
 from bayesfac.parts.observed.margins import HALF
-from tests.records import changed
+from tests.tools.records import changed
 
 FALLING = "; the last candidate, and the score was still falling: try a larger penalty"
 SHORT = bf.LBFGS(max_iter=60, tol=1e-3)

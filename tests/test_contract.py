@@ -9,8 +9,8 @@ import pytest
 from bayesfac.core.method import REGISTRY
 from bayesfac.testing import CHECKS, contract
 from bayesfac.testing.tools import same
-from tests.records import changed
-from tests.waived import WAIVED, waived
+from tests.tools.records import changed
+from tests.tools.waived import WAIVED, waived
 
 
 def test_there_is_something_to_test():

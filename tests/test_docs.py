@@ -18,12 +18,12 @@ from bayesfac.core.method import REGISTRY
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-sys.path.insert(0, str(DOCS))  # the site's own scripts stand beside its pages
+sys.path.insert(0, str(DOCS / "tools"))
 import generate  # noqa: E402
 import graph  # noqa: E402
 import method_pages  # noqa: E402
 
-sys.path.remove(str(DOCS))
+sys.path.remove(str(DOCS / "tools"))
 
 
 def with_examples(folder, pattern):
@@ -91,7 +91,7 @@ def test_every_error_of_the_faq_is_raised_there():
 
 def test_the_reference_has_every_public_name():
     listed = {name for _, _, names in generate.API.values() for name in names.split()}
-    assert not set(bf.__all__) - listed, "give it a place in API of docs/generate.py"
+    assert not set(bf.__all__) - listed, "give it a place in API of docs/tools/generate.py"
     assert all(attrgetter(name)(bf) for name in listed)
 
 

@@ -1,8 +1,8 @@
-"""Methods that are made of parts have the numbers that they had before, at fixed points: tests/frozen.py."""
+"""Methods that are made of parts have their numbers of before, at fixed points: tests/tools/frozen.py."""
 
 import pytest
 
-from tests import frozen
+from tests.tools import frozen
 
 # Why a number differs: a sweep of VB of `ard_mf` has another order, and ends at the same kind of maximum; its
 # scales are drawn exactly, where Metropolis steps were made before.

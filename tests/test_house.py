@@ -2,7 +2,7 @@
 
 import warnings
 
-from tests import house
+from tests.tools import house
 
 
 def package(folder, **files):
@@ -15,7 +15,7 @@ def package(folder, **files):
 
 
 def test_no_circle_of_imports():
-    assert house.circles() == [], "break each circle: see `python -m tests.house`"
+    assert house.circles() == [], "break each circle: see `python -m tests.tools.house`"
 
 
 def test_no_crowded_folder():

@@ -1,6 +1,6 @@
 """The tests are worth what they catch: known mistakes, each of which a quick check must see.
 
-A mistake is planted in a record, in place of one of its fields (`tests/mutants*.py`), or in the source
+A mistake is planted in a record, in place of one of its fields (`tests/tools/mutants*.py`), or in the source
 (`tests/mistakes/*.toml`). `make test-all` plants all of them, `make test` as many as fit into a minute, in
 another order at every commit.
 """
@@ -16,15 +16,15 @@ import jax
 import pytest
 
 from bayesfac.testing import CHECKS
-from tests import (  # noqa: F401  # add their own to MUTANTS
+from tests.tools import (  # noqa: F401  # add their own to MUTANTS
     mutants_of_counts,
     mutants_of_laws,
     mutants_of_limits,
     mutants_of_machines,
     mutants_of_topics,
 )
-from tests.mistaken import ROOT, caught, mistakes
-from tests.mutants import MUTANTS
+from tests.tools.mistaken import ROOT, caught, mistakes
+from tests.tools.mutants import MUTANTS
 
 SOURCES = {mistake.what: mistake for mistake in mistakes()}
 MINUTE = 60.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bayesfac.cli import new_method
-from tests import house
+from tests.tools import house
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = [
@@ -85,7 +85,7 @@ def test_its_tests_and_the_contract_pass(checkout, family):
     rules = ["tests/test_structure.py", "-k", "demo_method or registered or method_files"]
     code, out, _ = run(checkout, "pytest", *rules, "-q", "-p", "no:cacheprovider")
     assert code == 0, out
-    assert run(checkout, "tests.house")[0] == 0
+    assert run(checkout, "tests.tools.house")[0] == 0
 
 
 @pytest.mark.parametrize("family", new_method.SKELETONS)
@@ -103,7 +103,7 @@ def test_its_folder_has_room_for_many(checkout, family):
 
 def test_lint_passes_with_one_more_method_of_ratings(checkout):
     assert run(checkout, "bayesfac.cli", "new-method", "demo_method")[0] == 0
-    code, out, err = run(checkout, "tests.house")
+    code, out, err = run(checkout, "tests.tools.house")
     assert code == 0, out + err
 
 

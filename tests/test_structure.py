@@ -21,8 +21,8 @@ import bayesfac as bf
 from bayesfac import cli
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY
-from tests.long_tests import LIMITS, listed
-from tests.records import changed
+from tests.tools.long_tests import LIMITS, listed
+from tests.tools.records import changed
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bayesfac"
@@ -328,7 +328,7 @@ def test_one_version_everywhere():
 
 def test_the_readme_lists_the_methods(monkeypatch):
     """README.md, its badge and docs/choosing.md follow from the records."""
-    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "tools")
     readme = importlib.import_module("readme")
     for path, text in readme.pages().items():
         assert path.read_text("utf-8") == text, f"{path.relative_to(ROOT)}: run `make readme`"
@@ -340,7 +340,7 @@ def test_the_readme_lists_the_methods(monkeypatch):
 
 
 def test_choosing_gets_a_row_for_a_new_method(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "tools")
     readme = importlib.import_module("readme")
     text = (ROOT / "docs" / "choosing.md").read_text("utf-8")
     (row,) = re.findall(r"^\| [^|]* \| `pmf` \|.*\n", text, re.M)

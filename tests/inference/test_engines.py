@@ -16,7 +16,7 @@ from bayesfac.core.method import REGISTRY, Axes, Method, Sampler, Solver, sites
 from bayesfac.inference import nuts
 from bayesfac.inference.variational.svi import Weighted
 from bayesfac.testing.tools import likelihood
-from tests.records import changed
+from tests.tools.records import changed
 
 POINTS = [bf.FixedPoint(tol=1e-12), bf.LBFGS(tol=1e-12), bf.MAP(steps=6000)]
 SAMPLERS = [bf.Gibbs(50, 500, 4), bf.NUTS(200, 250, 4)]

@@ -12,7 +12,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import ConvergenceWarning, NumericalError
 from bayesfac.inference.result import Job, Result
-from tests.records import changed
+from tests.tools.records import changed
 
 
 def fit(method, data, hyper, engine, **settings):

@@ -13,7 +13,7 @@ import pytest
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.joint import log_weight, prior_draw, redrawn
-from tests.planted import HYPER, planted
+from tests.tools.planted import HYPER, planted
 
 CHAINS, LENGTH, POOL, THRESHOLD = 400, 60, 200, 4.5
 QUICK = ("pmf", "bpmf")  # the others take twenty seconds and more

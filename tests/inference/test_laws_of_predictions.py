@@ -13,8 +13,8 @@ from scipy import stats
 import bayesfac as bf
 from bayesfac.models.ratings import pmf
 from bayesfac.testing import check_observed
-from tests import student
-from tests.records import changed
+from tests.tools import student
+from tests.tools.records import changed
 
 
 class Plain(dist.Distribution):

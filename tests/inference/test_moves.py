@@ -11,9 +11,9 @@ from bayesfac.core.method import REGISTRY
 from bayesfac.inference.joint import with_values
 from bayesfac.models.ratings import gplvm
 from bayesfac.testing import check_conditionals, check_moves
-from tests.features import with_features
-from tests.planted import HYPER
-from tests.records import changed
+from tests.tools.features import with_features
+from tests.tools.planted import HYPER
+from tests.tools.records import changed
 
 FEATURES = ("pmf", "bpmf", "fm", "ordinal_fm")
 

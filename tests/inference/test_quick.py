@@ -18,7 +18,7 @@ from bayesfac.inference.gibbs import spread
 from bayesfac.inference.quick import MOST
 from bayesfac.inference.result import Job
 from bayesfac.inference.widths import against_conditionals, monte_carlo_error, shortness
-from tests.kinds import quick_for
+from tests.tools.kinds import quick_for
 
 QUICK = bf.Quick(sweeps=8, draws=32, pairs=1)
 

@@ -12,7 +12,7 @@ from bayesfac.core.method import REGISTRY, sites
 from bayesfac.inference import widths
 from bayesfac.inference.gibbs import continued
 from bayesfac.inference.result import Job
-from tests.records import changed
+from tests.tools.records import changed
 
 DATA = bf.Ratings([0, 1], [0, 1], [1.0, 2.0])
 

@@ -17,7 +17,7 @@ from bayesfac.parts import estimate
 from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.sites import get, put
 from bayesfac.testing.tools import points
-from tests.features import with_features
+from tests.tools.features import with_features
 
 BPMF = REGISTRY["bpmf"]
 

@@ -14,7 +14,7 @@ import bayesfac as bf
 from bayesfac.core.errors import CorruptFile, UnknownName
 from bayesfac.references import stored
 from bayesfac.references.checking import bonferroni
-from tests.records import changed
+from tests.tools.records import changed
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "pmf-rank-1"

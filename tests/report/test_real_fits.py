@@ -18,7 +18,7 @@ from bayesfac.report.datatree import labels, to_datatree, to_netcdf
 from bayesfac.report.diagnostics.align import align
 from bayesfac.report.diagnostics.diagnose import diagnostics, identified
 from bayesfac.report.pages.html import comparison_page, fit_html
-from tests.kinds import KINDS, quick_for
+from tests.tools.kinds import KINDS, quick_for
 
 METHODS = quick_for(KINDS)
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")

@@ -24,9 +24,9 @@ from bayesfac.report.plots.figure import Picture
 from bayesfac.simulation import effective, joint, ranked
 from bayesfac.simulation.quantities import identified, probes, singular_values
 from bayesfac.simulation.results import Calibration, direction
-from tests.kinds import KINDS, quick_for
-from tests.planted import HYPER, planted
-from tests.records import changed
+from tests.tools.kinds import KINDS, quick_for
+from tests.tools.planted import HYPER, planted
+from tests.tools.records import changed
 
 KEY = jax.random.key(0)
 SHORT = {"replications": 120, "draws": 59, "warmup": 150, "thin": 6, "progress": False}

@@ -8,7 +8,7 @@ import bayesfac as bf
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.method import lookup
 from bayesfac.core.precision import doubled
-from tests.records import changed
+from tests.tools.records import changed
 
 SCALES = {"1e-3": 1e-3, "1": 1.0, "1e2": 1e2, "1e4": 1e4, "each its own": np.logspace(-3, 4, 8)}
 QUICK = ("each its own",)  # with features of all scales from 1e-3 to 1e4

@@ -12,9 +12,9 @@ from bayesfac.core.data.features import Encoding, Side
 from bayesfac.core.laws.links import Links
 from bayesfac.core.method import REGISTRY
 from bayesfac.testing import CHECKS
-from tests.features import with_features
 from tests.inference.test_geweke import THRESHOLD, z_scores
-from tests.records import changed
+from tests.tools.features import with_features
+from tests.tools.records import changed
 
 METHODS = ("bpmf", "pmf", "ordinal_mf", "gibbs_mmmf")
 FAST = ("structure", "joint", "conditionals")

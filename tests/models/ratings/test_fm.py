@@ -12,8 +12,8 @@ import bayesfac as bf
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings._shared import machine, machine_moves, machine_scales
 from bayesfac.testing import CHECKS
-from tests.features import with_features
 from tests.inference.test_geweke import THRESHOLD, z_scores
+from tests.tools.features import with_features
 
 FM = REGISTRY["fm"]
 METHODS = ("fm", "ordinal_fm")

@@ -6,7 +6,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.method import REGISTRY
-from tests.records import changed
+from tests.tools.records import changed
 
 PMF = REGISTRY["pmf"]
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from bayesfac.core.laws.simplex import TiltedDirichlet
 from bayesfac.models.topics import _splitting as splitting
 from bayesfac.models.topics import ltm, mggm, mvplsa, plsa
-from tests.mutants import crossed, plant
+from tests.tools.mutants import crossed, plant
 
 
 @plant(plsa.METHOD, "conditionals.A", "conditionals")

@@ -1,6 +1,6 @@
-"""Write tests/long.txt and tests/longest.txt, the tests that `make test` leaves out.
+"""Write tests/tools/long.txt and tests/tools/longest.txt, the tests that `make test` leaves out.
 
-    python -m tests.long_tests build/tests.xml
+    python -m tests.tools.long_tests build/tests.xml
 
 `make test-long` runs the tests in long.txt, and `make test-all` also those in longest.txt. A test is in a
 list if its own call took longer than the limit of the list in the run that wrote this JUnit file. Times of

@@ -23,8 +23,8 @@ from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics import mggm, mvplsa, plsa
 from bayesfac.parts.observed.normal import Normal
-from tests import student
-from tests.records import changed, entry
+from tests.tools import student
+from tests.tools.records import changed, entry
 
 MUTANTS = {}
 

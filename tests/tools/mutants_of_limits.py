@@ -1,4 +1,4 @@
-"""Known mistakes of `ard_mf` and `cmf`, beside those of `tests/mutants.py`."""
+"""Known mistakes of `ard_mf` and `cmf`, beside those of `tests/tools/mutants.py`."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -7,7 +7,7 @@ from bayesfac.core.laws import cuts
 from bayesfac.core.laws.normal_wishart import normal_wishart_energy
 from bayesfac.models.collective import cmf
 from bayesfac.models.ratings import ard_mf
-from tests.mutants import plant
+from tests.tools.mutants import plant
 
 A = ard_mf.METHOD
 

@@ -1,4 +1,4 @@
-"""Report the shape of the package: `python -m tests.house`.
+"""Report the shape of the package: `python -m tests.tools.house`.
 
 The report names circles of imports, crowded folders, the lines of the package, the share of repeated
 lines, and methods over the soft limit. The exit code is 1 if there is a circle or a crowded folder, or
@@ -12,7 +12,7 @@ from pathlib import Path
 from scipy.sparse import lil_array
 from scipy.sparse.csgraph import connected_components
 
-PACKAGE = Path(__file__).resolve().parents[1] / "bayesfac"
+PACKAGE = Path(__file__).resolve().parents[2] / "bayesfac"
 CROWDED = (
     16  # files of one folder, without __init__.py and, in the folder of a family, without methods
 )

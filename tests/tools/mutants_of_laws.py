@@ -11,8 +11,8 @@ from bayesfac.models.tasks import heres
 from bayesfac.models.tensors import cp
 from bayesfac.models.topics import mvplsa, plsa
 from bayesfac.parts.observed.normal import Normal
-from tests.mutants import MUTANTS, plant
-from tests.records import changed
+from tests.tools.mutants import MUTANTS, plant
+from tests.tools.records import changed
 
 
 def plant_law(method, field):

@@ -1,6 +1,6 @@
 """Draw docs/images/losses.png: the binary losses, and both ordinal constructions from the smooth hinge.
 
-python docs/losses.py
+python docs/tools/losses.py
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesfac.core.laws.losses import BINARY, ordinal
 
-TARGET = Path(__file__).parent / "images" / "losses.png"
+TARGET = Path(__file__).parents[1] / "images" / "losses.png"
 LOOK = {  # colours and line styles, so that the lines differ in black and white too
     "zero_one": ("0.3", "-"),
     "hinge": ("C0", "--"),

@@ -1,7 +1,7 @@
 """Mistakes that are planted in the source, each with the quick test that has to see it.
 
-    python -m tests.mistaken                    # all, as a table: mistake, test, seconds, caught
-    python -m tests.mistaken swell Jacobian     # those whose names or files contain every word
+    python -m tests.tools.mistaken                    # all, as a table: mistake, test, seconds, caught
+    python -m tests.tools.mistaken swell Jacobian     # those whose names or files contain every word
 
 The tables are in tests/mistakes/*.toml. A mistake is a passage of one file of the package (`right`, which
 must stand there exactly once), what stands there instead (`wrong`), and a test of `make test` that must then
@@ -21,7 +21,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 120  # seconds of a processor: 60 alone, and up to twice as many beside other work
 WAIT = 5 * LIMIT  # seconds on a busy machine, and for a mistake that makes a test wait for ever
 PRELOADED = ["pytest", "jax", "numpyro", "numba", "pandas", "scipy.stats", "xarray", "sklearn.base"]

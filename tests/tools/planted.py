@@ -9,7 +9,7 @@ from bayesfac.models.ratings._shared.normal_wishart import SIDES
 from bayesfac.models.tasks._row_groups import SharedRows
 from bayesfac.parts.observed.thresholds import rising
 from bayesfac.parts.scales import turned
-from tests.records import changed
+from tests.tools.records import changed
 
 # settings that differ from those of the example: weak losses and light tails
 WEAKER = {

@@ -1,6 +1,6 @@
 """Draw which rooms of the package import which, for docs/architecture.md.
 
-`python docs/rooms.py` writes docs/images/rooms.svg; `make docs` runs it first. A room is a folder or a
+`python docs/tools/rooms.py` writes docs/images/rooms.svg; `make docs` runs it first. A room is a folder or a
 module at the top of the package.
 """
 
@@ -8,7 +8,7 @@ import ast
 from html import escape
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "bayesfac"
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 WIDE, HIGH, ACROSS, DOWN = 148, 44, 14, 44  # a box, and the gaps beside and below it

@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core.math import inner
 from bayesfac.models.ratings import pmf
-from tests.records import changed
+from tests.tools.records import changed
 
 DF = 5.0
 

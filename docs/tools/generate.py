@@ -1,7 +1,7 @@
 """Write the sources of the site: the pages of docs/, and pages made from the code.
 
-python docs/generate.py build/source            notebooks as code, or with the outputs of an earlier run
-python docs/generate.py build/source --run      run them first (with BAYESFAC_FAST=1: few draws)
+python docs/tools/generate.py build/source            notebooks as code, or with the outputs of an earlier run
+python docs/tools/generate.py build/source --run      run them first (with BAYESFAC_FAST=1: few draws)
 
 Pages keep their names; `docs/x.md` becomes `x.md`. `make docs` runs this script; never commit its output.
 """
@@ -28,7 +28,7 @@ import bayesfac as bf
 import bayesfac.models  # registers every method
 from bayesfac.core.method import REGISTRY
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FAST = os.environ.get("BAYESFAC_FAST") == "1"
 PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
     "README.md": "index.md",

@@ -8,7 +8,7 @@ from bayesfac.core.math import inner
 from bayesfac.models.counts import hpf, wrmf
 from bayesfac.models.ratings import gplvm
 from bayesfac.models.tensors import cp
-from tests.mutants import plant
+from tests.tools.mutants import plant
 
 F, W = hpf.METHOD, wrmf.METHOD
 

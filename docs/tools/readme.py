@@ -12,7 +12,7 @@ from pathlib import Path
 from bayesfac import models  # noqa: F401  # registers every method
 from bayesfac.core.method import REGISTRY
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {  # family of methods -> its section in docs/choosing.md
     "ratings": "## Ratings",
     "counts": "## Seen, bought, played",

@@ -1,11 +1,11 @@
-"""Known mistakes of factorization machines, beside those of `tests/mutants.py`."""
+"""Known mistakes of factorization machines, beside those of `tests/tools/mutants.py`."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from bayesfac.core.laws.normal_wishart import settled
 from bayesfac.models.ratings import fm, ordinal_fm
-from tests.mutants import plant
+from tests.tools.mutants import plant
 
 F, O = fm.METHOD, ordinal_fm.METHOD  # noqa: E741  # as short as those of other methods
 

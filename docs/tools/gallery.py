@@ -1,6 +1,6 @@
 """Draw docs/images/plot_*.png, the pictures of docs/gallery.md.
 
-python docs/gallery.py
+python docs/tools/gallery.py
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 
 import bayesfac as bf
 
-IMAGES = Path(__file__).parent / "images"
+IMAGES = Path(__file__).parents[1] / "images"
 
 
 def main() -> None:

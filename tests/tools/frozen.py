@@ -1,7 +1,7 @@
 """Numbers of every method at fixed points, kept in a file while samplers and solvers move to parts.
 
-    python -m tests.frozen write [METHOD ...]      # keep today's numbers in tests/frozen.npz
-    python -m tests.frozen compare [METHOD ...]    # the largest difference of each kind, method by method
+    python -m tests.tools.frozen write [METHOD ...]     # keep today's numbers in tests/tools/frozen.npz
+    python -m tests.tools.frozen compare [METHOD ...]   # the largest difference of each kind, by method
 
 The points are kept too, so that new code is asked the same questions. Of a table two weighted sums are kept.
 tests/test_frozen.py compares the numbers of the methods that are made of parts.
@@ -19,7 +19,7 @@ import numpy as np
 from bayesfac.core.data.cells import Query
 from bayesfac.core.method import REGISTRY, flattened, from_sites, laws_of, log_joint, sites
 from bayesfac.testing.tools import points
-from tests.features import with_features
+from tests.tools.features import with_features
 
 FILE = Path(__file__).with_name("frozen.npz")
 FEATURES = ("pmf", "bpmf", "ordinal_mf", "gibbs_mmmf", "fm", "ordinal_fm")
