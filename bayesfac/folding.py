@@ -16,8 +16,6 @@ from bayesfac.core.data.features import no_features
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.scaling import raw_features, rescaled
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, DataWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims, sites
@@ -25,6 +23,8 @@ from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import STUCK, advance, begin
 from bayesfac.inference.result import check_sites, derived
 from bayesfac.inference.unconstrained import off_edge, supports
+from bayesfac.labels.data.scaling import raw_features, rescaled
+from bayesfac.labels.data.tasks import LABELS, Tasks
 
 if TYPE_CHECKING:
     from bayesfac.api import Fit

@@ -10,9 +10,9 @@ import pandas as pd
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.clustering import alike, nearest_cluster
 from bayesfac.core.data.reading import native, plain, positions_of, same_labels
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
+from bayesfac.labels.data.tasks import Tasks
 from bayesfac.report.diagnostics.align import align_draws
 
 if TYPE_CHECKING:

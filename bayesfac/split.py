@@ -16,9 +16,9 @@ from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import as_read, plain
 from bayesfac.core.data.row_marks import marks
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
+from bayesfac.labels.data.tasks import Tasks
 
 __all__ = [
     "PairFolds",

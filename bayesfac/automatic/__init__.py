@@ -24,11 +24,11 @@ from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import is_named
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
-from bayesfac.evaluation.cells import folder_of
 from bayesfac.inference.result import bar
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.evaluation.cells import folder_of
 
 LEAST = 50  # ratings, labelled rows or counts in all; with fewer of them the choice would be random
 

@@ -13,14 +13,14 @@ from bayesfac.api import Fit
 from bayesfac.api import fit as run_fit
 from bayesfac.automatic.log_scores import LogScores, Weights, of_fit
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup
-from bayesfac.evaluation.cells import Trial, write
-from bayesfac.evaluation.methods_and_measures import parts_of
-from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.evaluation.cells import Trial, write
+from bayesfac.labels.evaluation.methods_and_measures import parts_of
+from bayesfac.labels.evaluation.trials import heard
 
 SHORT = Gibbs(warmup=200, draws=200, chains=2)
 # from fast to slow, as measured on MovieLens-100K and emotions; methods that are not listed come last, in

@@ -27,14 +27,14 @@ from bayesfac.core.data.cards import describe
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views, side_by_side
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.everywhere import moments
 from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.predictions.predict import MEMORY
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.multilabel import micro_f1
 from bayesfac.metrics import rmse
-from bayesfac.multilabel import micro_f1
 from bayesfac.report.diagnostics.held_out import GAIN
 from bayesfac.report.pair_scores import PairScores, score_pairs, score_popularity
 from bayesfac.report.ranking import PLACES, POPULAR

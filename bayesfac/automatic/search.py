@@ -15,7 +15,7 @@ from bayesfac.automatic.log_scores import BASELINE, MEASURE, SCORE, divided, of_
 from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.precision import precise
-from bayesfac.evaluation.cells import place, read
+from bayesfac.labels.evaluation.cells import place, read
 
 SHARE = {"Ratings": 0.1, "Counts": 0.1, "Tasks": 0.2, "Views": 0.1}  # held out
 WHAT = {"Ratings": "ratings", "Counts": "pairs", "Tasks": "labels", "Views": "counts"}

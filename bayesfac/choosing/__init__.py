@@ -15,10 +15,10 @@ from bayesfac.choosing.by_rows import choose_by_rows
 from bayesfac.choosing.settings import Chosen, size
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, settle
+from bayesfac.labels.data.tasks import Tasks
 from bayesfac.split import holdout
 
 SHARE = 0.1  # of the training data, held out

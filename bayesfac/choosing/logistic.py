@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
-from bayesfac.core.data.scaling import scaled
-from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.labels.data.scaling import scaled
+from bayesfac.labels.data.tasks import LABELS, Tasks
 
 WORK = 5e7  # labels x rows x (rows or features, whichever are fewer), at most: seconds
 STEPS = 100

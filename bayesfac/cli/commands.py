@@ -116,7 +116,7 @@ def auto(args: argparse.Namespace) -> int:
 
 def worker(args: argparse.Namespace) -> int:
     """Run a part of a cross-validation that several machines compute together."""
-    from bayesfac.evaluation.shared_runs import work
+    from bayesfac.labels.evaluation.shared_runs import work
 
     ran, every = work(Path(args.folder), args.jobs, lambda text: outputs.tell(args, text))
     print(f"{every} cells are finished; {ran} of them were not finished when this worker started")

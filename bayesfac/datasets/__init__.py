@@ -17,7 +17,6 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import check_names
 from bayesfac.datasets import fetch, generators, readers
-from bayesfac.datasets.arff import read_arff
 from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
     make_gaussian,
@@ -30,6 +29,7 @@ from bayesfac.datasets.generators import (
 )
 from bayesfac.datasets.large import read_large
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
+from bayesfac.labels.arff import read_arff
 
 __all__ = [
     "about",

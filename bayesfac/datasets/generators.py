@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
+from bayesfac.labels.data.tasks import Tasks
 
 SWEEPS = 10_000  # an upper limit; the error falls at every sweep, on a finite set of matrices
 

@@ -8,9 +8,9 @@ import numpy as np
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.cells import Query, codes_of, narrowed, padded, query_of
 from bayesfac.core.data.counts import Counts
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
 from bayesfac.inference.result import program
+from bayesfac.labels.data.tasks import LABELS
 
 # settings that can be so strong that the minimum lies at zero, where every start ends
 WEAKER = {"penalty": "a smaller", "sparsity": "a smaller", "beta": "a smaller", "cost": "a larger"}

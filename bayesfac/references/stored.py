@@ -15,11 +15,11 @@ import pandas as pd
 import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import CorruptFile, check_names
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method, lookup
+from bayesfac.labels.data.tasks import Tasks
 
 FORMAT = "bayesfac reference 1"
 FOLDER = Path(str(files("bayesfac").joinpath("references", "files")))

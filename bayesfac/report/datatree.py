@@ -12,12 +12,12 @@ import pandas as pd
 import xarray as xr
 
 from bayesfac.core.data.cards import check_same
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import ask_space, atomic
 from bayesfac.core.method import site_dims
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.stored_draws import Thinned
+from bayesfac.labels.data.tasks import LABELS
 
 LARGE = 4 * 2**30
 

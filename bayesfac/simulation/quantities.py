@@ -10,10 +10,10 @@ from numpyro.infer.util import log_density
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.cells import query_of
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.method import Method, Permutation, Rotation, gauge_of, sites
 from bayesfac.inference.joint import observed
+from bayesfac.labels.data.tasks import Tasks
 
 Numbers = dict[str, jax.Array]
 

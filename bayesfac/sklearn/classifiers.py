@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 from bayesfac.api import Fit
 from bayesfac.api import fit as run
 from bayesfac.core.data.reading import plain
-from bayesfac.core.data.tasks import Tasks
+from bayesfac.labels.data.tasks import Tasks
 from bayesfac.sklearn.base import Estimator, Table, settings
 
 

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.gauge import moved, random_move
@@ -26,6 +25,7 @@ from bayesfac.core.method import (
     sites,
 )
 from bayesfac.inference.result import replace_sites
+from bayesfac.labels.data.tasks import LABELS, Tasks
 from bayesfac.testing.tools import axes, example, likelihood, listed, require, same
 
 

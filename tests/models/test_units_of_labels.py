@@ -8,8 +8,8 @@ import pytest
 from sklearn.linear_model import RidgeCV
 
 import bayesfac as bf
-from bayesfac.core.data.scaling import in_users_unit
 from bayesfac.core.method import log_joint, lookup
+from bayesfac.labels.data.scaling import in_users_unit
 from tests.models.numeric_labels import METHODS
 
 POSITIVE = ("himls", "himlsd")  # these take no negative labels: their zero stays

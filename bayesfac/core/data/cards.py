@@ -16,10 +16,10 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
 from bayesfac.core.data.relations import ENDS, Relations
 from bayesfac.core.data.row_marks import marks
-from bayesfac.core.data.scaling import Scale
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
+from bayesfac.labels.data.scaling import Scale
+from bayesfac.labels.data.tasks import LABELS, Tasks
 
 PROBES = 100  # number of cells on which diagnostics are computed
 TAIL = 10.0  # the highest rating is so many times as far from the mean as the lowest; of exponential ones 9

@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data import reading, scaling
+from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.data.columns import is_role
 from bayesfac.core.kernels import sparse
+from bayesfac.labels.data import scaling
 
 LIMIT = 5000  # columns of a dense table: a Gibbs sweep factorises a matrix of this size
 NUMBER, FLAG, SPARSE = "number", "flag", "sparse"

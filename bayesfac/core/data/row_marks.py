@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.reading import plain, positions_of
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
+from bayesfac.labels.data.tasks import Tasks
 
 NEAR = 1e-4  # relative: features that were written to a file and read again are the same
 LABELLED = "other counts of the same rows are known by labels, bf.Views(..., rows=labels)"

@@ -16,12 +16,12 @@ import pandas as pd
 
 from bayesfac.core.data.cards import COLUMNS, Card
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import means_by_draw, param_blocks
 from bayesfac.inference.predictions.predict import Prediction
+from bayesfac.labels.data.tasks import LABELS
 
 OUTCOMES = 1000  # simulated outcomes of a point fit, for each cell
 TABLE = 2**20  # cells of one block of a long table

@@ -17,16 +17,16 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Query, narrowed
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.scaling import in_users_unit
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels.cellwise import CellwiseLaw
-from bayesfac.core.laws.labels import unit_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import param_blocks
 from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.unconstrained import sites_of_model
+from bayesfac.labels.data.scaling import in_users_unit
+from bayesfac.labels.data.tasks import LABELS, Tasks
+from bayesfac.labels.laws import unit_of
 
 CELLS = 2**13  # cells at a time, where only sums over the draws are kept
 ARRAYS = 5  # of draws x cells that a block needs: factors, scores, and work space to make and smooth them

@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cells import Known, Query
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.laws.labels import cut_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import (
     Settings,
@@ -22,6 +20,8 @@ from bayesfac.inference.predictions.by_draw import (
 )
 from bayesfac.inference.predictions.level_masses import MASSES, Tally, codes
 from bayesfac.inference.predictions.summaries import Summary, chosen, merged, sorted_summary
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.laws import cut_of
 
 MEMORY = 512 * 2**20  # bytes of intermediate results of one block, at most
 OUTCOMES = 2000  # simulated outcomes per cell for intervals and CRPS, at least

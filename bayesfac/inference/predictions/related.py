@@ -10,10 +10,10 @@ import pandas as pd
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.relations import ENDS, RATINGS
 from bayesfac.core.data.row_marks import check_rows
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.inference.predictions.predict import Prediction
+from bayesfac.labels.data.tasks import Tasks
 
 
 def predict(fit: Any, query: Any, matrix: str | None, tables: Mapping[str, Any]) -> Prediction:

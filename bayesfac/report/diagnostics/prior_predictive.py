@@ -17,13 +17,13 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.labels import unit_of
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
+from bayesfac.labels.data.tasks import LABELS, Tasks
+from bayesfac.labels.laws import unit_of
 from bayesfac.report import drawing
 from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.pages.templates import number, percent

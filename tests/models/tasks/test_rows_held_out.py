@@ -11,10 +11,10 @@ import bayesfac as bf
 from bayesfac.choosing import by_rows, choose
 from bayesfac.choosing.settings import Settings
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.laws.decisions import placed_cut
 from bayesfac.core.method import lookup
-from bayesfac.models.tasks import _pretraining as pretraining
+from bayesfac.labels.data.tasks import LABELS
+from bayesfac.labels.models.tasks import _pretraining as pretraining
 
 
 def made(n=90, shift=0.0):

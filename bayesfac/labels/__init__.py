@@ -1,0 +1,1 @@
+"""Several labels for each row: methods, data, laws, measures, comparators."""

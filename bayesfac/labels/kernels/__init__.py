@@ -1,0 +1,1 @@
+"""Loops that only methods of labels need."""
