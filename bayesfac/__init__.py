@@ -37,8 +37,8 @@ def __getattr__(name: str) -> _Any:
     if name not in _HOME:
         raise AttributeError(f"module 'bayesfac' has no attribute {name!r}")
     home = _HOME[name]
-    module = _import_module(home)
-    value = getattr(module, name, None) or _import_module(f"{home}.{name}")
+    is_module = home in ("bayesfac", "bayesfac.labels")
+    value = _import_module(f"{home}.{name}") if is_module else getattr(_import_module(home), name)
     globals()[name] = value
     return value
 

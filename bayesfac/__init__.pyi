@@ -33,12 +33,12 @@ from bayesfac.inference import Gibbs as Gibbs
 from bayesfac.inference import Quick as Quick
 from bayesfac.labels import comparators as comparators
 from bayesfac.labels import multilabel as multilabel
+from bayesfac.labels.columns import columns_on as columns_on
 from bayesfac.labels.data.tasks import Tasks as Tasks
 from bayesfac.labels.evaluation import Tuned as Tuned
 from bayesfac.labels.evaluation import evaluate as evaluate
 from bayesfac.listing import methods as methods
 from bayesfac.membership import clusters as clusters
-from bayesfac.membership import columns_on as columns_on
 from bayesfac.membership import together as together
 from bayesfac.penalty_path import path as path
 from bayesfac.report.diagnostics.align import align as align

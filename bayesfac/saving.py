@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from bayesfac.core import checks
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.features import SPARSE, Encoding
+from bayesfac.core.data.scale import Scale
 from bayesfac.core.errors import CorruptFile
 from bayesfac.core.files import ask_space, atomic, named_if_full, sha256, umask
 from bayesfac.core.method import Method, from_sites, lookup, sites
@@ -27,7 +28,6 @@ from bayesfac.inference import ENGINES
 from bayesfac.inference.checkpoint import read_arrays, write_arrays
 from bayesfac.inference.result import Result
 from bayesfac.inference.stored_draws import StoredDraws
-from bayesfac.labels.data.scaling import Scale
 
 if TYPE_CHECKING:
     from bayesfac.api import Fit

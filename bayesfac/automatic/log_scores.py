@@ -32,8 +32,6 @@ from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.everywhere import moments
 from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.predictions.predict import MEMORY
-from bayesfac.labels.data.tasks import Tasks
-from bayesfac.labels.multilabel import micro_f1
 from bayesfac.metrics import rmse
 from bayesfac.report.diagnostics.held_out import GAIN
 from bayesfac.report.pair_scores import PairScores, score_pairs, score_popularity
@@ -140,8 +138,10 @@ def _ranks(scores: PairScores) -> LogScores:
     return LogScores(scores.gain, float((scores.rank <= PLACES).mean()))
 
 
-def _f1(test: Tasks, predicted: np.ndarray) -> float:
-    return micro_f1(test.value.astype(int)[:, None], predicted.astype(int)[:, None], empty=0.0)
+def _f1(test: Any, predicted: np.ndarray) -> float:
+    """Micro-F1: twice the labels that are right, divided by those that are predicted and those that are."""
+    truth, found = test.value.astype(bool), predicted.astype(bool)
+    return 2 * float((truth & found).sum()) / max(1, int(truth.sum() + found.sum()))
 
 
 # -- ratings ------------------------------------------------------------------------------------

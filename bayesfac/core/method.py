@@ -228,7 +228,7 @@ class Method:
 
     name: str
     cite: str
-    data: type
+    data: type[Any]
     Params: Any
     Hyper: Any
     init: Callable[..., Any]

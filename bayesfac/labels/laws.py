@@ -11,6 +11,7 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.reading import plain
 from bayesfac.core.laws.decisions import CERTAIN, HALF, placed_cut
 from bayesfac.core.laws.ordinal import Levels
+from bayesfac.core.laws.units import cut_of, unit_of
 from bayesfac.labels.data import scaling
 from bayesfac.labels.data.tasks import LABELS, Tasks
 
@@ -72,18 +73,6 @@ def of_labels(
     known = getattr(hyper, "label_sd", None)
     sd = unit * jnp.sqrt(variance) if known is None else jnp.asarray(known)[query.col]
     return dist.Normal(mean + unit * score, sd)
-
-
-def unit_of(hyper: Any, query: Query | Grid) -> tuple[Any, Any]:
-    """What the model subtracts from the labels of these cells, and what it then divides them by."""
-    units = getattr(hyper, "units", ())
-    return tuple(jnp.asarray(units).T[:, query.col]) if units else (0.0, 1.0)
-
-
-def in_models_unit(hyper: Any) -> Any:
-    """Settings with which `predict` has the unit and the variance of the model."""
-    own = {"units": (), "label_sd": None}
-    return hyper._replace(**{name: own[name] for name in own if name in hyper._fields})
 
 
 def read(data: Tasks, hyper: Any, centred: bool = True) -> Any:
@@ -167,12 +156,6 @@ def checked_cut(cut: float | None) -> float:
     if not CERTAIN < cut < 1 - CERTAIN:
         raise ValueError(f"Expected cut between {CERTAIN} and {1 - CERTAIN}, got {cut!r}")
     return float(cut)
-
-
-def cut_of(hyper: Any) -> float:
-    """The cut of these settings; one half if they have none."""
-    cut = getattr(hyper, "cut", None)
-    return HALF if cut is None else cut
 
 
 def ridge_law(rows: int, columns: int, ridge: float) -> dist.Distribution:

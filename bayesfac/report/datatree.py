@@ -17,7 +17,6 @@ from bayesfac.core.files import ask_space, atomic
 from bayesfac.core.method import site_dims
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.stored_draws import Thinned
-from bayesfac.labels.data.tasks import LABELS
 
 LARGE = 4 * 2**30
 
@@ -87,7 +86,7 @@ def with_data(fit: Any, data: Any, *, thin: int = 1, max_bytes: int = LARGE) -> 
     table = np.empty((len(told), int(np.prod(shape))))
     for at, factor, _ in pointwise.by_block(fit.method, fit.hyper, draws, told, max_bytes // 4):
         table[at] = factor
-    site = "rating" if fit.data.kind in ("Ratings", "Tensor") else f"view.{LABELS}"
+    site = fit.data.form.site
     likelihood = {site: table.T.reshape(*shape, len(told))}
     groups = {"observed_data": {site: told.value}, "log_likelihood": likelihood}
     more = arviz_base.from_dict(groups, dims={site: ["cell"]})

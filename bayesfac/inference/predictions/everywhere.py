@@ -14,14 +14,13 @@ import jax
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cards import COLUMNS, Card
+from bayesfac.core.data.cards import Card
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import means_by_draw, param_blocks
 from bayesfac.inference.predictions.predict import Prediction
-from bayesfac.labels.data.tasks import LABELS
 
 OUTCOMES = 1000  # simulated outcomes of a point fit, for each cell
 TABLE = 2**20  # cells of one block of a long table
@@ -79,7 +78,7 @@ class Everywhere:
     def blocks(self) -> Iterator[pd.DataFrame]:
         """Long tables of some rows each, in order: labels, mean, sd, sd_mean, flagged."""
         n, m = self.data.shape
-        labels, axis = _column_labels(self.data), COLUMNS[self.data.kind][0]
+        labels, axis = _column_labels(self.data), self.data.columns[0]
         height = max(1, TABLE // m)
         for first in range(0, n, height):
             rows = np.arange(first, min(first + height, n))
@@ -262,9 +261,8 @@ def _simulated(
 
 def _column_labels(card: Card) -> dict[str, np.ndarray]:
     """The labels of the columns of all cells, by the name of the column of a long table."""
-    if card.kind != "Views":
-        axis = "item" if card.kind == "Ratings" else f"feature.{LABELS}"
-        return {COLUMNS[card.kind][1]: card.coords[axis].to_numpy()}
+    if axis := card.form.axis:
+        return {card.columns[1]: card.coords[axis].to_numpy()}
     axes = card.features
     view = np.repeat(list(axes), [len(index) for index in axes.values()])
     return {"view": view, "feature": np.concatenate([i.to_numpy() for i in axes.values()])}

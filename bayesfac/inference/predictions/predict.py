@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cells import Known, Query
+from bayesfac.core.laws.units import cut_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import (
     Settings,
@@ -20,8 +21,6 @@ from bayesfac.inference.predictions.by_draw import (
 )
 from bayesfac.inference.predictions.level_masses import MASSES, Tally, codes
 from bayesfac.inference.predictions.summaries import Summary, chosen, merged, sorted_summary
-from bayesfac.labels.data.tasks import Tasks
-from bayesfac.labels.laws import cut_of
 
 MEMORY = 512 * 2**20  # bytes of intermediate results of one block, at most
 OUTCOMES = 2000  # simulated outcomes per cell for intervals and CRPS, at least
@@ -108,7 +107,7 @@ class Prediction:
     def level(self) -> np.ndarray:
         """The predicted level: by the rule of the method for a point fit, or the median of the votes of the
         draws. For draws and labels, it is 1 if the probability is above `fit.cut`."""
-        if self.method.data is Tasks and self.levels is not None and np.prod(self._shape) > 1:
+        if self.method.data.by_cut and self.levels is not None and np.prod(self._shape) > 1:
             return np.asarray(self.levels)[(self.mean > cut_of(self.hyper)).astype(int)]
         return np.asarray(self.levels)[self._tally().median]
 

@@ -11,35 +11,19 @@ and standard deviation 1, to which penalties and noise belong.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from bayesfac.core.data.scale import Scale
 from bayesfac.labels.data.pieces import CONSTANT
 from bayesfac.labels.data.tasks import LABELS, Tasks
 
 Units = tuple[tuple[float, float], ...]  # of every label what is subtracted, and divided into it
 SPREAD = 1e-6  # a spread below this share of the mean is the rounding of a constant column
 DENSE = 0.5  # share of stored cells above which a column is centred
-
-
-class Scale(NamedTuple):
-    """How the columns of one view, or the labels, are changed.
-
-    centre, spread   subtracted from and divided into every column; a spread of 0 means a constant column,
-                     which becomes zero
-    mirrored         the columns whose negative part becomes a column of its own; the column keeps the
-                     positive part
-    constant         the value of the added column; 0: none
-    """
-
-    centre: np.ndarray
-    spread: np.ndarray
-    mirrored: np.ndarray
-    constant: float
 
 
 def scaled(
@@ -118,14 +102,6 @@ def units(data: Tasks, centred: bool = True) -> Units:
     plain = ((y == 0) | (y == 1)).all(0).filled(True)
     both = np.where(plain, 0, mean * centred), np.where(plain, 1, spread)
     return tuple(zip(*(x.tolist() for x in both), strict=True))
-
-
-def in_users_unit(data: Tasks) -> np.ndarray:
-    """The labels of the labelled rows, row by row, as the user gave them."""
-    if (scale := data.host.scales.get(LABELS)) is None:
-        return data.value
-    y = data[LABELS].toarray()[data.labelled] * scale.spread + scale.centre
-    return y[~np.isnan(y)]
 
 
 def varying(data: Tasks) -> dict[str, int]:

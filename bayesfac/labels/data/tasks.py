@@ -59,6 +59,10 @@ class Tasks(Container):
     Tasks(3 rows in 2 tasks, words: 2 features; 2 labels of 2 rows)
     """
 
+    kind, columns, axis = "Tasks", ("row", "label"), f"feature.{LABELS}"
+    site, listed, closed, by_cut = f"view.{LABELS}", False, True, True
+    hint_of_folds = ": bf.evaluate has folds of rows, bf.split.holdout hides labels of rows"
+
     cells: Any  # {block: Cells over all rows}
     y: Any  # {block: values, row-major}; None where they are to be sampled
     host: TasksFrame
@@ -317,6 +321,62 @@ class Tasks(Container):
         """The labels of the axes of parameters."""
         features = {f"feature.{name}": index for name, index in self.host.features.items()}
         return {"row": self.rows, "task": self.tasks, **features}
+
+    def asked(self, coords: Mapping[str, pd.Index]) -> Any:
+        """The labelled cells; of rows without labels all cells."""
+        return self if len(self) else self.grid(coords[self.axis])
+
+    def in_users_unit(self) -> np.ndarray:
+        """The labels of the labelled rows, row by row, as the user gave them."""
+        if (scale := self.host.scales.get(LABELS)) is None:
+            return self.value
+        y = self[LABELS].toarray()[self.labelled] * scale.spread + scale.centre
+        return y[~np.isnan(y)]
+
+    def same_columns(self) -> bool:
+        """Whether every row has all labels or none of them."""
+        row, y = np.asarray(self.cells[LABELS].row), np.asarray(self.y[LABELS])
+        return bool(np.isin(np.bincount(row, y), (0, len(self.labels))).all())
+
+    def held_out(self, fraction: float, rng: np.random.Generator) -> tuple["Tasks", "Tasks"]:
+        """(train, test): random labelled rows lose their labels; the test part has these rows alone."""
+        held = np.zeros(self.n_rows, bool)
+        for i in range(self.n_tasks):
+            known = np.flatnonzero(self.labelled & (self.task == i))
+            some = min(
+                round(fraction * len(known)), len(known) - 1
+            )  # a task keeps one labelled row
+            held[rng.permutation(known)[: max(0, some)]] = True
+        if not held.any() or not (self.labelled & ~held).any():
+            raise ValueError(
+                f"Expected a fraction that leaves labelled rows on both sides, got {fraction} of "
+                f"{int(self.labelled.sum())}"
+            )
+        return self.take(np.ones(self.n_rows, bool), labelled=~held), self.take(held)
+
+    def rows_in_order(self, tasks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """An order of the rows: tasks in the given order; in each task labelled rows first, shuffled."""
+        parts = {
+            (i, name): rng.permutation(np.r_[at])
+            for i, at, blocks in self.parts()
+            for name in [LABELS in blocks]
+        }
+        return np.concatenate(
+            [parts[i, known] for i in tasks for known in (True, False) if (i, known) in parts]
+        )
+
+    def reordered(self, orders: dict[str, np.ndarray]) -> "Tasks":
+        """The data with tasks, rows and columns in these orders."""
+        tables = {
+            b: self[b].toarray()[orders["row"]][:, orders[f"feature.{b}"]] for b in self.blocks
+        }
+        tables[LABELS][~self.labelled[orders["row"]]] = np.nan
+        task = self.task[orders["row"]]
+        views = {
+            f"{i}": {v: tables[v][task == i] for v in self.names if self.host.present[v][i]}
+            for i in orders["task"]
+        }
+        return Tasks(views, {f"{i}": tables[LABELS][task == i] for i in orders["task"]})
 
     def take(self, rows: Any, labelled: Any = None) -> "Tasks":
         """Some of the rows (positions or a mask). Rows outside the mask `labelled` lose their labels; by

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bayesfac.choosing.trials import folder_of
 from bayesfac.core import checks
 from bayesfac.core.calls import Shared, workers
 from bayesfac.core.data.reading import plain
@@ -15,7 +16,6 @@ from bayesfac.inference.result import bar
 from bayesfac.labels.data.tasks import LABELS, Tasks
 from bayesfac.labels.evaluation.cells import (
     Trial,
-    folder_of,
     planned,
     read,
     run,

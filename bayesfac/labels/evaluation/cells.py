@@ -4,40 +4,27 @@ Other processes may run other cells at the same time. A finished cell is stored 
 digest of everything that determines the result.
 """
 
-import hashlib
-import json
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
+from bayesfac.choosing.trials import Trial, place, read, write
 from bayesfac.core import checks
 from bayesfac.core.calls import finished_calls
-from bayesfac.core.errors import BayesfacError, CorruptFile
-from bayesfac.core.files import atomic
-from bayesfac.core.keys import as_json, own_code
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.keys import own_code
 from bayesfac.core.locks import lock
 from bayesfac.core.precision import precise
 from bayesfac.labels.data.tasks import Tasks
 from bayesfac.labels.evaluation.methods_and_measures import Runner
 from bayesfac.labels.evaluation.trials import trial
 
-KIND = "finished cell of bf.evaluate, version 1"
 PAUSE = 2.0  # seconds between two checks of cells that other processes run
-
-
-class Trial(NamedTuple):
-    """One data set, one method, one fold, and the file of the result (None: it is not stored)."""
-
-    dataset: str
-    method: str
-    fold: int
-    path: Path | None = None
 
 
 def planned(
@@ -120,55 +107,3 @@ def until_all_are_finished(
         calls = [call for call in calls if call[1] not in done]
         if calls and not done:
             time.sleep(PAUSE)
-
-
-# -- finished cells on disk ---------------------------------------------------------------------
-def folder_of(path: Any, what: str) -> Path | None:
-    """The folder in which finished cells or candidates are stored, if there is one."""
-    folder = None if path is None else Path(path)
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ValueError(f"Expected a folder for finished {what}, got the file {folder}")
-    return folder
-
-
-def place(folder: Path, key: Mapping[str, Any]) -> Path:
-    """The file for the result that `key` determines."""
-    name = hashlib.sha256(_text(as_json(key)).encode()).hexdigest()[:32]
-    return folder / f"{name}.json"
-
-
-def write(path: Path, one: Trial, result: Mapping[str, Any]) -> None:
-    """Store the result of a trial."""
-    # JSON has no NaN and no infinity
-    scores = {n: v if math.isfinite(v) else str(v) for n, v in result["scores"].items()}
-    result = {**result, "scores": scores}
-    labels = {"dataset": one.dataset, "method": one.method, "fold": one.fold}
-    whole = {"what": KIND, **labels, "result": result, "sha256": _sha(path, result)}
-    with atomic(path) as part:
-        part.write_text(json.dumps(whole, indent=1, allow_nan=False), encoding="utf-8")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The result that `write` stored."""
-    reason = None
-    try:
-        whole = json.loads(path.read_text(encoding="utf-8"))
-        fine = whole["what"] == KIND and whole["sha256"] == _sha(path, whole["result"])
-    except (ValueError, LookupError, TypeError) as wrong:  # no text, no JSON, or other JSON
-        fine, reason = False, wrong
-    if not fine:
-        raise CorruptFile(
-            f"Expected a finished cell of bf.evaluate or bf.auto in {path}, got a damaged or foreign file: "
-            "without it the cell is run again"
-        ) from reason
-    result = whole["result"]
-    return {**result, "scores": {name: float(value) for name, value in result["scores"].items()}}
-
-
-def _sha(path: Path, result: Mapping[str, Any]) -> str:
-    """A digest of the result and the file's name, so that a renamed file is refused."""
-    return hashlib.sha256(f"{path.stem} {_text(result)}".encode()).hexdigest()
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, allow_nan=False)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayesfac.choosing.trials import parts_of
 from bayesfac.core.data.reading import numbers
 from bayesfac.core.errors import check_names
 from bayesfac.core.method import REGISTRY, Method, lookup
@@ -126,17 +127,6 @@ def read_method(method: Any) -> Runner:
         raise TypeError(f"Expected an engine for a factorization only, got one for {what!r}")
     _check_settings(runner, hyper)
     return runner
-
-
-def parts_of(method: Any) -> tuple[Any, dict[str, Any], Any]:
-    """Name, settings and engine of a method that users write with or without the last two."""
-    parts = method if isinstance(method, tuple) else (method,)
-    if not 1 <= len(parts) <= 3 or len(parts) > 1 and not isinstance(parts[1], Mapping):
-        raise TypeError(
-            f"Expected name, (name, settings) or (name, settings, engine), got {method!r}"
-        )
-    whole: tuple[Any, ...] = (*parts, *({}, None)[len(parts) - 1 :])
-    return whole[0], dict(whole[1]), whole[2]
 
 
 def _check_settings(runner: Runner, settings: Mapping[str, Any]) -> None:

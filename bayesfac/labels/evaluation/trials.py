@@ -3,9 +3,7 @@
 import inspect
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +11,9 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.api import fit as run_fit
+from bayesfac.choosing.trials import heard
 from bayesfac.core.data.reading import check_finite
-from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.core.laws.units import cut_of
 from bayesfac.core.method import lookup
 from bayesfac.labels import comparators, multilabel
 from bayesfac.labels.data.scaling import rescaled, scaled
@@ -27,7 +26,7 @@ from bayesfac.labels.evaluation.methods_and_measures import (
     name_of,
     options_of,
 )
-from bayesfac.labels.laws import HALF, cut_of
+from bayesfac.labels.laws import HALF
 
 CELLS = 2_000_000  # rows x labels that are predicted at once
 
@@ -239,16 +238,3 @@ def trial(
 
 def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
-
-
-@contextmanager
-def heard(notes: list[str], when: str = "") -> Iterator[None]:
-    """Turn warnings about convergence into notes; other warnings stay warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        yield
-    for one in caught:
-        if issubclass(one.category, ConvergenceWarning):
-            notes.append(when + str(one.message).partition(":")[0])
-        else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)

@@ -9,7 +9,7 @@ from sklearn.linear_model import Lasso
 
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.kernels import sparse
-from bayesfac.labels.kernels.lasso import lasso_pass
+from bayesfac.core.kernels.lasso import lasso_pass
 
 BACKENDS = pytest.mark.parametrize("backend", ["numba", "jax"])
 

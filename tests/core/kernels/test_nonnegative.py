@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from bayesfac.core.kernels import sparse
-from bayesfac.labels.kernels.nonnegative import (
+from bayesfac.core.kernels.nonnegative import (
     Tables,
     descend,
     descend_divergence,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bayesfac.labels.kernels.lasso import soft
+from bayesfac.core.kernels.lasso import soft
 from bayesfac.labels.models.labels import _grople_groups as label_groups
 from bayesfac.labels.models.labels import _grople_steps as steps
 

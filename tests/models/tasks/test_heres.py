@@ -8,9 +8,10 @@ from numpyro.handlers import seed, substitute, trace
 
 import bayesfac as bf
 from bayesfac.core.data.cells import Grid
+from bayesfac.core.laws.units import unit_of
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.labels.data.tasks import Tasks
-from bayesfac.labels.laws import few_tasks, unit_of
+from bayesfac.labels.laws import few_tasks
 from bayesfac.labels.models.tasks._row_groups import Cluster, GroupSparse, SharedRows
 from bayesfac.labels.models.tasks.heres import weights
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.choosing import by_rows, choose
 from bayesfac.choosing.settings import Settings
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.laws.decisions import placed_cut
 from bayesfac.core.method import lookup
+from bayesfac.labels import by_rows, choose
 from bayesfac.labels.data.tasks import LABELS
 from bayesfac.labels.models.tasks import _pretraining as pretraining
 

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.kernels import tables
+from bayesfac.core.kernels.lasso import lasso_pass
 from bayesfac.core.programs import compiled_for
 from bayesfac.labels.data.tasks import LABELS, Tasks
-from bayesfac.labels.kernels.lasso import lasso_pass
 from bayesfac.labels.models.labels import _embedding as embedding
 from bayesfac.labels.models.labels import _grople_groups as label_groups
 

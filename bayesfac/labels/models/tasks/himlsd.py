@@ -49,6 +49,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.kernels import tables
+from bayesfac.core.kernels.nonnegative import Tables, descend_divergence
 from bayesfac.core.kernels.sparse import ratios, spread
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Axes, Choose, Method, Notes, Solver, register
@@ -56,7 +57,6 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.labels import laws as labels
 from bayesfac.labels.data.scaling import Units
 from bayesfac.labels.data.tasks import LABELS, Tasks
-from bayesfac.labels.kernels.nonnegative import Tables, descend_divergence
 from bayesfac.labels.models.tasks import _layer_sweeps as sweeps
 from bayesfac.labels.models.tasks import _layers as layers
 from bayesfac.labels.models.tasks import _pretraining as pretraining

@@ -10,15 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.choosing.logistic import without_labels
 from bayesfac.choosing.settings import Chosen, Settings, at_end
 from bayesfac.core.data.cells import Cells, Grid
 from bayesfac.core.data.reading import positions_of, real
 from bayesfac.core.laws.decisions import HALF, best_cut, clearly, measured, name_of, placed_cut
+from bayesfac.core.laws.units import cut_of, in_models_unit
 from bayesfac.core.method import Method, settle
 from bayesfac.labels.data.scaling import rescaled
 from bayesfac.labels.data.tasks import LABELS, Tasks
-from bayesfac.labels.laws import FEWEST, cut_of, in_models_unit, reading, unread
+from bayesfac.labels.laws import FEWEST, reading, unread
+from bayesfac.labels.logistic import without_labels
 
 THIRDS = 3  # of the labelled rows of every task; each loses its labels in turn
 LEAST_ROWS = 50  # labelled rows; a third of fewer rows chooses by chance

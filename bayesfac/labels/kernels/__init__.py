@@ -1,1 +1,0 @@
-"""Loops that only methods of labels need."""
