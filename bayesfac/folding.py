@@ -162,7 +162,7 @@ def _of_known(card: Card, data: Ratings, side: str) -> Ratings:
         f"{(~known).sum()} {side}(s) that training did not know are left out, such as {lost!r}; the other "
         f"{len(kept)} of {len(data)} ratings are used"
     )
-    warnings.warn(message, DataWarning, stacklevel=5)
+    warnings.warn(message, DataWarning, stacklevel=6)
     return kept
 
 

@@ -1,4 +1,7 @@
-"""Tasks: rows of several tasks with views and labels, checked once, here."""
+"""Tasks: rows of several tasks with views and labels, checked once, here.
+
+Length: one container, with what other code asks of it: cells, blocks of rows, hidden labels, new orders.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
