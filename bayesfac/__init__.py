@@ -38,8 +38,8 @@ def __getattr__(name: str) -> _Any:
         removed = _import_module("bayesfac.core.errors").REMOVED.get(f"engine {name.lower()}")
         raise AttributeError(removed or f"module 'bayesfac' has no attribute {name!r}")
     home = _HOME[name]
-    is_module = home == "bayesfac"
-    value = _import_module(f"bayesfac.{name}") if is_module else getattr(_import_module(home), name)
+    is_module = home in ("bayesfac", "bayesfac.labels")
+    value = _import_module(f"{home}.{name}") if is_module else getattr(_import_module(home), name)
     globals()[name] = value
     return value
 

@@ -20,7 +20,7 @@ from bayesfac.core.data import features
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.counts import of_spread
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.core.laws.labels import cut_of, in_models_unit
+from bayesfac.core.laws.units import cut_of, in_models_unit
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle, sites
 from bayesfac.core.programs import keep_programs, make_room
 from bayesfac.core.provenance import about, identity
@@ -107,7 +107,7 @@ class Fit:
     @property
     def cut(self) -> float | None:
         """The probability above which a label is predicted; None for methods without labels."""
-        known = self.data.kind == "Tasks" and hasattr(self.hyper, "cut")
+        known = self.data.form.by_cut and hasattr(self.hyper, "cut")
         return cut_of(self.hyper) if known else None
 
     @property

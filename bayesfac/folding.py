@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -16,8 +17,6 @@ from bayesfac.core.data.features import no_features
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.scaling import raw_features, rescaled
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, DataWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims, sites
@@ -42,7 +41,7 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
     axis = "row" if isinstance(data, Views) else rows
     by_law = _by_law(fit, data, _one(held), axis)
     _check_can(fit, data, rows, by_law)
-    data, held = _as_training(fit, data, held, rows)
+    data, held = as_training(data, fit, held, rows)
     if by_law and not fit.is_point:
         key = jax.random.fold_in(jax.random.key(fit.seed), len(rows))
         new = new_rows.drawn(method, fit.hyper, data, held, axis, key)
@@ -58,7 +57,7 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
         result = replace(result, stats=fit.stats)
     if method.fold_in is None:
         result = derived(method, data, fit.hyper, result)
-    return replace(fit, result=result, data=_card(fit.data, data, rows, given))
+    return replace(fit, result=result, data=card_of_new(data, fit.data, rows, given))
 
 
 def _by_law(fit: "Fit", data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
@@ -117,29 +116,14 @@ def _fitted(
     return {site: value.reshape(*shape, *value.shape[1:]) for site, value in new.items()}
 
 
-def _as_training(
-    fit: "Fit", data: Any, held: dict[str, np.ndarray], rows: str
+@singledispatch
+def as_training(
+    data: Any, fit: "Fit", held: dict[str, np.ndarray], rows: str
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """The data with the columns of the training data, and the draws of the sites for their tasks."""
     card = fit.data
-    if isinstance(data, Tasks):
-        data = _with_views(card, data)
-        data = rescaled(data, card.scales) if card.scales else data
-        at = positions_of(card.coords["task"], data.tasks)
-        if (at < 0).any():
-            raise ValueError(
-                f"Expected rows of the tasks {list(card.coords['task'])}, "
-                f"got {plain(data.tasks[int(np.argmin(at))])!r}"
-            )
-        dims = {site: site_dims(fit.method, site) for site in held}
-        return data, {
-            site: np.take(value, at, 2 + dims[site].index("task"))
-            if "task" in dims[site]
-            else value
-            for site, value in held.items()
-        }
     if isinstance(data, Views):
-        _check_features(card, data.features)
+        check_features(card, data.features)
         return fit.method.ready(data, fit.hyper), held
     other = "item" if rows == "user" else "user"
     data = _of_known(card, data, other).on(card.coords[other], other)
@@ -178,7 +162,7 @@ def _of_known(card: Card, data: Ratings, side: str) -> Ratings:
         f"{(~known).sum()} {side}(s) that training did not know are left out, such as {lost!r}; the other "
         f"{len(kept)} of {len(data)} ratings are used"
     )
-    warnings.warn(message, DataWarning, stacklevel=5)
+    warnings.warn(message, DataWarning, stacklevel=6)
     return kept
 
 
@@ -248,28 +232,17 @@ def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str
     return whole
 
 
-def _with_views(card: Card, data: Tasks) -> Tasks:
-    """The rows with the views of the training data. A view that no row has is treated as missing."""
-    known = _of_training(card)
-    lacking = {v: known[v] for v in known if v != LABELS and v not in data.names}
-    if not lacking or not set(data.names) <= set(known):
-        _check_features(card, data.features)
-        return data
-    _check_features(card, data.features | lacking)
-    pieces = data.pieces({block: data[block] for block in data.blocks})
-    return Tasks.of_pieces(pieces, data.features | lacking, {})
-
-
-def _of_training(card: Card) -> dict[str, pd.Index]:
+def of_training(card: Card) -> dict[str, pd.Index]:
     """The columns of every block of training, before they were scaled."""
     known = card.features
-    return known | {name: raw_features(known[name], scale) for name, scale in card.scales.items()}
+    own = card.scales.items()
+    return known | {name: known[name][: len(scale.centre)] for name, scale in own}
 
 
-def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
+def check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
     """The new rows must have the views of training, column by column; labels may be absent."""
-    known = _of_training(card)
-    views, new = ([name for name in names if name != LABELS] for names in (known, features))
+    known, block = of_training(card), card.form.site.removeprefix("view.")
+    views, new = ([name for name in names if name != block] for names in (known, features))
     if set(views) != set(new):
         raise ValueError(f"Expected the views {views} of training, got {new}")
     for name, index in features.items():
@@ -279,22 +252,13 @@ def _check_features(card: Card, features: Mapping[str, pd.Index]) -> None:
             )
 
 
-def _card(old: Card, data: Any, rows: str, given: Any) -> Card:
+@singledispatch
+def card_of_new(data: Any, old: Card, rows: str, given: Any) -> Card:
     """The card of the new rows, with the columns of training; `given` are these rows before scaling."""
     new = describe(data, given)
-    if not isinstance(data, Tasks):
-        held, counts = ("user", "row_counts") if rows == "item" else ("item", "col_counts")
-        kept = {counts: getattr(old, counts)}
-        for name in ("aside", "elsewhere"):
-            own, theirs = getattr(new, name), getattr(old, name)
-            kept[name] = own | {held: theirs[held]} if held in theirs else own
-        return replace(new, **kept)
-    labels = old.coords[f"feature.{LABELS}"]
-    coords: Mapping[str, pd.Index] = {**new.coords, f"feature.{LABELS}": labels}
-    cells, rng = data.n_rows * len(labels), np.random.default_rng(0)
-    chosen = rng.choice(cells, min(cells, len(old.probe)), replace=False)
-    row, label = np.divmod(np.sort(chosen), len(labels))
-    probe = pd.DataFrame({"row": data.rows[row], "label": labels[label]})
-    return replace(
-        new, coords=dict(coords), levels=old.levels, col_counts=old.col_counts, probe=probe
-    )  # fmt: skip
+    held, counts = ("user", "row_counts") if rows == "item" else ("item", "col_counts")
+    kept = {counts: getattr(old, counts)}
+    for name in ("aside", "elsewhere"):
+        own, theirs = getattr(new, name), getattr(old, name)
+        kept[name] = own | {held: theirs[held]} if held in theirs else own
+    return replace(new, **kept)

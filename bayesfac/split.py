@@ -6,17 +6,17 @@ depends only on the data and the seed.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core import checks
+from bayesfac.core.data import cells
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import as_read, plain
 from bayesfac.core.data.row_marks import marks
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
@@ -37,9 +37,7 @@ def __dir__() -> tuple[str, ...]:
 
 
 Listed = TypeVar("Listed", Ratings, Tensor, Ratings | Tensor)
-Container = TypeVar(
-    "Container", Ratings, Tasks, Tensor, Views, Ratings | Tensor | Views, Ratings | Tasks | Views
-)
+Container = TypeVar("Container", bound=cells.Container)
 
 
 class Weak(NamedTuple):
@@ -96,7 +94,7 @@ def holdout(
     >>> len(train), len(test), test.shape
     (3, 1, (2, 2))
     """
-    _check_kind(data, Ratings, Tensor, Tasks, Views)
+    _check_kind(data, cells.Container)
     if not 0 < fraction < 1:
         raise ValueError(f"Expected a fraction between 0 and 1, got {fraction!r}")
     if by not in ("random", "time"):
@@ -106,21 +104,21 @@ def holdout(
             f'Expected {type(data).__name__} with times for by="time", got none: '
             "bf.Ratings(..., times=...), or a column timestamp"
         )
-    rng = checks.generator(seed)
+    rng, own = checks.generator(seed), cast("Any", data)
     if isinstance(data, Views):
-        return _thin(data, fraction, rng)
-    if isinstance(data, Tasks):
-        return _hide(data, fraction, rng)
-    n, held = len(data), round(fraction * len(data))
+        return _thin(own, fraction, rng)
+    if not own.listed:
+        return own.held_out(fraction, rng)
+    n, held = len(own), round(fraction * len(own))
     if not 0 < held < n:
         raise ValueError(
             f"Expected a fraction that leaves ratings on both sides, got {fraction} of {n}: "
             f"{held} would be held out"
         )
     order = rng.permutation(n)
-    if by == "time" and data.time is not None:
-        order = order[np.argsort(data.time[order], kind="stable")[::-1]]
-    return _divide(data, order[:held])
+    if by == "time":
+        order = order[np.argsort(own.time[order], kind="stable")[::-1]]
+    return _divide(own, order[:held])
 
 
 def k_fold(ratings: Listed, k: int = 5, *, seed: int = 0) -> Iterator[tuple[Listed, Listed]]:
@@ -234,10 +232,11 @@ def _check_kind(data: Any, *kinds: type) -> None:
     """Check that the data are one of these containers. A table has `take` too, and divides wrongly."""
     if isinstance(data, kinds):
         return
-    names = ", ".join(kind.__name__ for kind in kinds)
+    names = "Ratings, Tensor, Tasks, Views"
+    if kinds != (cells.Container,):
+        names = ", ".join(kind.__name__ for kind in kinds)
     hint = "" if isinstance(data, Tensor | Views) else ": bf.Ratings(data) reads a table"
-    if isinstance(data, Tasks):
-        hint = ": bf.evaluate has folds of rows, bf.split.holdout hides labels of rows"
+    hint = getattr(data, "hint_of_folds", hint)
     raise TypeError(f"Expected {names}, got {type(data).__name__}{hint}")
 
 
@@ -277,21 +276,7 @@ def _per_user(
     return order[(first[users][:, None] + np.arange(held_out)).ravel()]
 
 
-def _hide(tasks: Tasks, fraction: float, rng: np.random.Generator) -> tuple[Tasks, Tasks]:
-    held = np.zeros(tasks.n_rows, bool)
-    for i in range(tasks.n_tasks):
-        known = np.flatnonzero(tasks.labelled & (tasks.task == i))
-        some = min(round(fraction * len(known)), len(known) - 1)  # a task keeps one labelled row
-        held[rng.permutation(known)[: max(0, some)]] = True
-    if not held.any() or not (tasks.labelled & ~held).any():
-        raise ValueError(
-            f"Expected a fraction that leaves labelled rows on both sides, got {fraction} of "
-            f"{int(tasks.labelled.sum())}"
-        )
-    return tasks.take(np.ones(tasks.n_rows, bool), labelled=~held), tasks.take(held)
-
-
-def _thin(views: Views, fraction: float, rng: np.random.Generator) -> tuple[Views, Views]:
+def _thin(views: Views, fraction: float, rng: np.random.Generator) -> tuple[Any, Any]:
     kept: dict[str, sp.csr_matrix] = {}
     held: dict[str, sp.csr_matrix] = {}
     for name in views.names:

@@ -40,9 +40,9 @@ import scipy.sparse as sp
 from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
-from bayesfac.comparators.clusterings import coregularised, kmeans
 from bayesfac.core.data.views import Views, concatenated
 from bayesfac.datasets.fetch import VARIABLE, folders
+from bayesfac.labels.comparators.clusterings import coregularised, kmeans
 from bayesfac.models.topics._starts import scaled
 
 # fmt: off

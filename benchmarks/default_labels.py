@@ -30,10 +30,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayesfac as bf
-from bayesfac import multilabel
 from bayesfac.core.laws.decisions import best_cut
 from bayesfac.core.method import REGISTRY
 from bayesfac.datasets.fetch import VARIABLE, folders
+from bayesfac.labels import multilabel
 
 SETS = ("emotions", "birds", "medical", "yahoo_science", "genbase")
 FOLDS = 5

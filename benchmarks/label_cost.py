@@ -48,7 +48,7 @@ def work(task: Numbers) -> Numbers:
         raw = {"scaled": False, "cut": 0.5, "progress": False}
         bf.fit("grople", data, engine, n_components=width, **raw)
     else:
-        from bayesfac.comparators import br_svm
+        from bayesfac.labels.comparators import br_svm
 
         begun = time.perf_counter()
         br_svm(x, y, x)

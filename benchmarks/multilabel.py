@@ -53,12 +53,12 @@ from common.printed import COLUMNS
 from common.printed import means as printed_means
 
 import bayesfac as bf
-from bayesfac.comparators import grids, ridges
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.datasets.fetch import VARIABLE, folders
-from bayesfac.evaluation import deal
-from bayesfac.evaluation.methods_and_measures import Runner, read_method
-from bayesfac.evaluation.trials import Rows, Scores, decisions, measured, scores
+from bayesfac.labels.comparators import grids, ridges
+from bayesfac.labels.data.tasks import LABELS
+from bayesfac.labels.evaluation import deal
+from bayesfac.labels.evaluation.methods_and_measures import Runner, read_method
+from bayesfac.labels.evaluation.trials import Rows, Scores, decisions, measured, scores
 
 SETS = {
     5: ("emotions", "genbase", "medical", "cal500", "yahoo_science", "yahoo_education", "rcv1subset2_top944"),

@@ -26,11 +26,11 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
-from bayesfac.core.laws import labels
 from bayesfac.core.math import inner, pick
 from bayesfac.core.method import Axes, Method, Notes, Sampler, Solver, register
+from bayesfac.labels import laws as labels
+from bayesfac.labels.data.tasks import LABELS, Tasks
 
 
 class Params(NamedTuple):

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.data.scaling import rescaled
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError, NumericalError
 from bayesfac.core.method import lookup, sites
+from bayesfac.labels.data.scaling import rescaled
+from bayesfac.labels.data.tasks import LABELS
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 NAMES = ["x", "y", "z"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn import calibration
 from sklearn import metrics as sk
 
-from bayesfac import multilabel as ml
+from bayesfac.labels import multilabel as ml
 
 DECIDED = [
     ml.hamming_loss, ml.subset_accuracy, ml.accuracy, ml.example_f1, ml.macro_f1, ml.micro_f1,

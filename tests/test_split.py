@@ -9,8 +9,8 @@ import pytest
 import bayesfac as bf
 from bayesfac import datasets, split
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
+from bayesfac.labels.data.tasks import Tasks
 
 
 @pytest.fixture(scope="module")

@@ -21,13 +21,14 @@ import bayesfac as bf
 from bayesfac import cli
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY
+from tests.tools.house import methods
 from tests.tools.long_tests import LIMITS, listed
 from tests.tools.records import changed
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "bayesfac"
 FILES = sorted(PACKAGE.rglob("*.py"))
-METHODS = sorted(p for p in (PACKAGE / "models").glob("*/*.py") if not p.name.startswith("_"))
+METHODS = methods(PACKAGE)
 SKELETON = ROOT / "docs" / "skeleton_method.py"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -84,10 +85,8 @@ SIDE = {
     *(
         "models",
         "inference",
-        "comparators",
         "datasets",
         "metrics",
-        "multilabel",
         "ranks",
         "split",
     )
@@ -97,7 +96,6 @@ FACADE = {
     *(
         "__init__",
         "api",
-        "evaluation",
         "folding",
         "new_rows",
         "updating",
@@ -122,7 +120,7 @@ MAY_IMPORT = {  # module at the top of the package -> those of ours that it may 
     "testing": SIDE | {"core", "testing"},
     "choosing": SIDE | {"core", "choosing"},
     **dict.fromkeys(FACADE, BELOW | FACADE - {"__init__"}),
-    **{name: BELOW | FACADE | {name} for name in ("automatic", "references")},
+    **{name: BELOW | FACADE | {name} for name in ("automatic", "references", "labels")},
     "cli": BELOW | FACADE | {"automatic", "cli"},
     "__main__": {"cli"},
 }
@@ -164,10 +162,10 @@ def test_imports_go_one_way(path):
 
 @pytest.mark.parametrize("path", **by_path([*METHODS, SKELETON]))
 def test_methods_import_core_and_no_solver_of_others(path):
-    family = f"bayesfac.models.{path.parent.name}"
+    family = ".".join(path.parent.relative_to(ROOT).parts)
     for name in imported(path):
         assert not name.startswith(NOT_IN_METHODS), name
-        if name.startswith("bayesfac.models") and name != family:
+        if re.match(r"bayesfac\.(labels\.)?models", name) and name != family:
             assert name.startswith(f"{family}._"), f"{name}: methods never import one another"
 
 
@@ -216,7 +214,7 @@ def test_method_files_read_like_the_paper(path):
 def test_every_method_is_registered_under_its_file_name():
     assert sorted(REGISTRY) == sorted(path.stem for path in METHODS)
     for path in METHODS:
-        module = importlib.import_module(f"bayesfac.models.{path.parent.name}.{path.stem}")
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         assert REGISTRY[path.stem] is module.METHOD
         assert module.METHOD.name == path.stem
 
@@ -300,10 +298,11 @@ def test_the_wheel_holds_what_git_holds(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a setting of git on Windows")
-@pytest.mark.parametrize("name", ["models", "inference"])
-def test_the_links_at_the_door(name):
-    assert (ROOT / name).is_symlink()
-    assert (ROOT / name).resolve() == PACKAGE / name
+def test_the_links_at_the_door():
+    """`models/` has a link for each family of methods, also for those of the wing of labels."""
+    assert (ROOT / "inference").resolve() == PACKAGE / "inference"
+    linked = {path.resolve() for path in (ROOT / "models").iterdir() if path.is_symlink()}
+    assert linked == {path.parent for path in METHODS}
 
 
 @pytest.mark.parametrize("name", LIMITS)

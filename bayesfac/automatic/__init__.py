@@ -18,16 +18,17 @@ from bayesfac.api import Fit
 from bayesfac.api import fit as run_fit
 from bayesfac.automatic.candidates import listed
 from bayesfac.automatic.search import Search
+from bayesfac.choosing.trials import folder_of
 from bayesfac.core import checks
 from bayesfac.core.calls import workers
+from bayesfac.core.data.cells import KINDS
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import is_named
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tasks import Tasks
+from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
-from bayesfac.evaluation.cells import folder_of
 from bayesfac.inference.result import bar
 
 LEAST = 50  # ratings, labelled rows or counts in all; with fewer of them the choice would be random
@@ -109,24 +110,24 @@ def auto(
 
 
 # -- what the user asks for -----------------------------------------------------------------------
-def _container(data: Any) -> Ratings | Tasks | Views:
+def _container(data: Any) -> Any:
     """The data in their container; an error if they are too few to hold some out."""
     if isinstance(data, pd.DataFrame):
         data = Ratings(data)
     elif isinstance(data, tuple) and len(data) == 2:
-        data = Tasks(*data)
+        data = KINDS["Tasks"](*data)
     elif is_named(data):
         data = Views(data)
-    if not isinstance(data, Ratings | Tasks | Views) or isinstance(data, Relations):
+    if isinstance(data, Relations | Tensor) or not hasattr(data, "by_cut"):
         raise TypeError(
             "Expected Ratings, Counts, Tasks or Views, a table of ratings, a pair (views, labels) or a "
             f"mapping of views, got {type(data).__name__}"
         )
-    if isinstance(data, Tasks) and not data.binary:
+    if data.by_cut and not data.binary:
         raise ValueError("Expected labels 0 and 1 in some rows, got other numbers or no labels")
     what = "pairs above zero" if isinstance(data, Counts) else "ratings"
     size = float(len(data))
-    if isinstance(data, Tasks):
+    if data.by_cut:
         what, size = "labelled rows", float(data.labelled.sum())
     elif isinstance(data, Views):
         what, size = "counts", float(sum(data.totals(name).sum() for name in data.names))

@@ -12,14 +12,11 @@ import numpy as np
 from bayesfac.api import Fit
 from bayesfac.api import fit as run_fit
 from bayesfac.automatic.log_scores import LogScores, Weights, of_fit
+from bayesfac.choosing.trials import Trial, heard, parts_of, write
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup
-from bayesfac.evaluation.cells import Trial, write
-from bayesfac.evaluation.methods_and_measures import parts_of
-from bayesfac.evaluation.trials import heard
 from bayesfac.inference import Gibbs, engine_for
 
 SHORT = Gibbs(warmup=200, draws=200, chains=2)
@@ -151,7 +148,7 @@ def run(
 def _fitted(one: Candidate, train: Any, test: Any, seed: int) -> Fit:
     """The fit to the training part. Rows with held-out labels are added later as new rows, if possible."""
     method = lookup(one.method)
-    later = isinstance(test, Tasks) and method.fold_in is not None
+    later = test.by_cut and method.fold_in is not None
     if later:
         there = np.ones(train.n_rows, bool)
         there[positions_of(train.rows, test.rows)] = False

@@ -6,16 +6,15 @@ data with labels, a third of the labelled rows is held out.
 """
 
 from collections.abc import Mapping
+from functools import singledispatch
 from typing import Any
 
 import jax
 
 from bayesfac.choosing.by_cells import Search, climb
-from bayesfac.choosing.by_rows import choose_by_rows
 from bayesfac.choosing.settings import Chosen, size
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, settle
@@ -31,8 +30,12 @@ def choose(method: Method, data: Any, hyper: Mapping[str, Any], seed: int) -> Ch
     `hyper` has the settings that the user gave. The seed decides which cells are held out.
     """
     found = Chosen({name: value for name, value in hyper.items() if value is not None})
-    if isinstance(data, Tasks):
-        return choose_by_rows(method, data, found, seed)
+    return choose_for(data, method, found, seed)
+
+
+@singledispatch
+def choose_for(data: Any, method: Method, found: Chosen, seed: int) -> Chosen:
+    """`choose` for one kind of data: by held-out cells, unless the container has another way."""
     if method.choose.candidates is None:
         return found
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted

@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,9 +117,9 @@ def auto(args: argparse.Namespace) -> int:
 
 def worker(args: argparse.Namespace) -> int:
     """Run a part of a cross-validation that several machines compute together."""
-    from bayesfac.evaluation.shared_runs import work
-
-    ran, every = work(Path(args.folder), args.jobs, lambda text: outputs.tell(args, text))
+    ran, every = import_module("bayesfac.labels.evaluation.shared_runs").work(
+        Path(args.folder), args.jobs, lambda text: outputs.tell(args, text)
+    )
     print(f"{every} cells are finished; {ran} of them were not finished when this worker started")
     return DONE
 

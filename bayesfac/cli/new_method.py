@@ -19,6 +19,7 @@ SKELETONS = {
 }
 # families of one method, which is no skeleton: most of its lines are about its own law
 ALONE = {"collective": "cmf", "tensors": "cp"}
+WING, LABELLED = "bayesfac/labels/models", ("labels", "tasks")  # families of the wing of labels
 BIBLIOGRAPHY = "bayesfac/references.bib"
 ENTRY = """
 @article{{{name},
@@ -64,7 +65,11 @@ def laid_out(root: Path, name: str, family: str) -> dict[str, str]:
             f"Expected NAME to be a Python identifier in lower case, as demo_method, got {name!r}"
         )
     bibliography = (root / BIBLIOGRAPHY).read_text(encoding="utf-8")
-    places = f"bayesfac/models/*/{name}.py", f"tests/models/*/test_{name}.py"
+    places = (
+        f"bayesfac/models/*/{name}.py",
+        f"{WING}/*/{name}.py",
+        f"tests/models/*/test_{name}.py",
+    )
     taken = [path for place in places for path in root.glob(place)]
     if taken or re.search(rf"^@\w+\{{{name},", bibliography, re.M):
         where = taken[0].relative_to(root).as_posix() if taken else BIBLIOGRAPHY
@@ -75,7 +80,7 @@ def laid_out(root: Path, name: str, family: str) -> dict[str, str]:
     tests = (root / test).read_text(encoding="utf-8")
     tests = re.sub(r"skeleton_(method|counts|topics|labels)", name, tests)
     return {
-        f"bayesfac/models/{family}/{name}.py": method,
+        f"{WING if family in LABELLED else 'bayesfac/models'}/{family}/{name}.py": method,
         f"tests/models/{family}/test_{name}.py": tests,
         BIBLIOGRAPHY: bibliography + ENTRY.format(name=name, year=date.today().year),
     }

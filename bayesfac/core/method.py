@@ -228,7 +228,7 @@ class Method:
 
     name: str
     cite: str
-    data: type
+    data: type[Any]
     Params: Any
     Hyper: Any
     init: Callable[..., Any]
@@ -253,7 +253,7 @@ class Method:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle a method of bayesfac by its name (its lambdas cannot be pickled), others as usual."""
-        ours = self.module.startswith("bayesfac.models.")
+        ours = self.module.startswith(("bayesfac.models.", "bayesfac.labels.models."))
         return (_at_home, (self.module, self.name)) if ours else super().__reduce_ex__(protocol)
 
     @property

@@ -8,6 +8,7 @@ licence and citation. `ratings` and `digits` need no network. `read(path)` reads
 import os
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,11 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import check_names
 from bayesfac.datasets import fetch, generators, readers
-from bayesfac.datasets.arff import read_arff
 from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
     make_gaussian,
     make_ratings,
     make_relations,
-    make_tasks,
     make_tensor,
     make_topics,
     make_uneven_ratings,
@@ -31,7 +30,7 @@ from bayesfac.datasets.generators import (
 from bayesfac.datasets.large import read_large
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
 
-__all__ = [
+__all__ = [  # noqa: F822  # two names are in LABELLED
     "about",
     "list",
     "load",
@@ -50,11 +49,20 @@ __all__ = [
 ]
 
 
+# data sets of several labels: {name: module of their wing}, imported on first use
+LABELLED = {"make_tasks": "bayesfac.labels.generators", "read_arff": "bayesfac.labels.arff"}
+
 MADE: dict[str, Callable[[], Any]] = {  # data sets that need no file
     "ratings": partial(make_ratings, 300, 200, rank=5, density=0.15, seed=0, noise=0.6),
     "uneven-ratings": make_uneven_ratings,
     "digits": lambda: generators.embedded_digits()[0],
 }
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LABELLED:
+        raise AttributeError(f"module 'bayesfac.datasets' has no attribute {name!r}")
+    return getattr(import_module(LABELLED[name]), name)
 
 
 def __dir__() -> tuple[str, ...]:

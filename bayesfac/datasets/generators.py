@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
@@ -65,7 +64,7 @@ def make_ratings(
     >>> make_ratings(20, 15, rank=2, density=0.5)
     Ratings(20 users x 15 items, 150 ratings, density 0.5, levels 1..5)
     """
-    _check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank)
+    check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank)
     if rank > min(n_users, n_items):
         raise ValueError(f"Expected a rank of at most {min(n_users, n_items)}, got {rank}")
     if levels < 2:
@@ -113,7 +112,7 @@ def make_uneven_ratings(
     >>> make_uneven_ratings(20, 15, rank=2, median=4)
     Ratings(20 users x 15 items, 93 ratings, density 0.31, levels 1..10)
     """
-    _check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank, levels=levels)
+    check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank, levels=levels)
     if not (median > 0 and spread >= 0 and signal > 0):
         raise ValueError(
             f"Expected median and signal above 0 and spread of at least 0, got {median}, {signal}, {spread}"
@@ -143,7 +142,7 @@ def make_gaussian(
     >>> ratings.shape, truth.U.shape, truth.V.shape
     ((20, 15), (20, 2), (15, 2))
     """
-    _check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank)
+    check_sizes(noise, n_users=n_users, n_items=n_items, rank=rank)
     rng = checks.generator(seed)
     U = rng.standard_normal((n_users, rank))
     V = rng.standard_normal((n_items, rank)) / np.sqrt(rank)
@@ -166,7 +165,7 @@ def make_tensor(
     (Tensor(20 mode_1 x 15 mode_2 x 6 mode_3, 360 cells, density 0.2), [(20, 2), (15, 2), (6, 2)])
     """
     sizes = {f"mode_{m + 1}": n for m, n in enumerate(shape)}
-    _check_sizes(noise, rank=rank, **sizes)
+    check_sizes(noise, rank=rank, **sizes)
     if len(sizes) < 3:
         raise ValueError(f"Expected the sizes of three or more modes, got {shape}")
     rng = checks.generator(seed)
@@ -213,7 +212,7 @@ def make_relations(
     """
     sizes = {"user": n_users, "item": n_items, "tag": n_tags, "word": n_words}
     sizes = {kind: n for kind, n in sizes.items() if n or kind in ("user", "item")}
-    _check_sizes(noise, rank=rank, **{f"n_{kind}s": n for kind, n in sizes.items()})
+    check_sizes(noise, rank=rank, **{f"n_{kind}s": n for kind, n in sizes.items()})
     rng = checks.generator(seed)
     U = {kind: rank**-0.25 * rng.standard_normal((n, rank)) for kind, n in sizes.items()}
     user, item = _cells(n_users, n_items, density, rng)
@@ -254,7 +253,7 @@ def make_topics(
     (('links', 'words'), 1000, (10,))
     """
     features = {"words": 60, "links": 40} if features is None else dict(features)
-    _check_sizes(n_rows=n_rows, n_clusters=n_clusters, n_topics=n_topics, length=length, **features)
+    check_sizes(n_rows=n_rows, n_clusters=n_clusters, n_topics=n_topics, length=length, **features)
     if not concentration > 0:
         raise ValueError(f"Expected a concentration above 0, got {concentration}")
     rng = checks.generator(seed)
@@ -272,53 +271,6 @@ def make_topics(
         tokens = (np.ones(len(row)), (row, feature))
         counts[name] = sp.coo_matrix(tokens, shape=(n_rows, m)).tocsr()
     return Views(counts), Topics(A, B, C, A.argmax(1))
-
-
-def make_tasks(
-    n_rows: int = 120,
-    tasks: int = 3,
-    features: Mapping[str, int] | None = None,
-    n_labels: int = 4,
-    n_topics: int = 6,
-    labelled: float = 0.5,
-    seed: int = 0,
-) -> tuple[Tasks, np.ndarray]:
-    """Tasks whose rows are mixtures of topics, and the labels of all rows.
-
-    A topic determines features of every view and labels; these are the same in all tasks, but each task
-    prefers other topics. A random share `labelled` of the rows has labels in the data, and at least one row
-    of every task; the array has the labels of all rows.
-
-    Examples
-    --------
-    >>> data, truth = make_tasks(30, 2, {"words": 20}, n_labels=3)
-    >>> data.tasks.tolist(), truth.shape, int(data.labelled.sum())
-    (['task0', 'task1'], (30, 3), 15)
-    """
-    features = {"words": 60, "links": 30} if features is None else dict(features)
-    _check_sizes(n_rows=n_rows, tasks=tasks, n_labels=n_labels, n_topics=n_topics, **features)
-    if not 0 < labelled <= 1:
-        raise ValueError(f"Expected a share of labelled rows between 0 and 1, got {labelled}")
-    rng = checks.generator(seed)
-    taste = rng.dirichlet(np.full(n_topics, 1.0), size=tasks)
-    task = np.arange(n_rows) % tasks
-    mix = np.stack([rng.dirichlet(0.3 * n_topics * taste[t] + 0.02) for t in task])
-    views = {}
-    for name, m in features.items():
-        words = rng.dirichlet(np.full(m, 0.1), size=n_topics)
-        views[name] = sp.csr_matrix(rng.poisson(40 * mix @ words).astype(float))
-    # with one or two labels a share of 2 / n_labels would make every label true in every row
-    implies = rng.random((n_topics, n_labels)) < (2 / n_labels if n_labels > 2 else 0.5)
-    number = np.arange(n_topics)
-    implies[number, number % n_labels] = (n_labels > 1) | (number % 2 == 0)
-    truth = (mix @ implies > 0.5).astype(float)
-    place = rng.permutation(n_rows)
-    hidden = place >= round(labelled * n_rows)
-    for own in (np.flatnonzero(task == t) for t in np.unique(task)):
-        hidden[own[place[own].argmin()]] = False
-    known = np.where(hidden[:, None], np.nan, truth)
-    data = Tasks(views, known, task=[f"task{t}" for t in task])
-    return data, truth[data.rows.to_numpy()]
 
 
 def embedded_digits() -> tuple[Views, np.ndarray]:
@@ -374,7 +326,8 @@ def _pick(table: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.n
     return np.minimum(at - rows * table.shape[1], table.shape[1] - 1)
 
 
-def _check_sizes(noise: float = 0.0, **sizes: int) -> None:
+def check_sizes(noise: float = 0.0, **sizes: int) -> None:
+    """Refuse sizes and a noise that no data can have."""
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"Expected a noise of at least 0, got {noise}")
     for name, size in sizes.items():

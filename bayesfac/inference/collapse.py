@@ -8,7 +8,6 @@ import numpy as np
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.cells import Query, codes_of, narrowed, padded, query_of
 from bayesfac.core.data.counts import Counts
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import COLLAPSED, Method
 from bayesfac.inference.result import program
 
@@ -53,7 +52,7 @@ def _without_effect(
     here = _predicted(method, params, hyper, row, col)
     moved = np.roll(np.arange(len(row)), 1)
     code = codes_of(Query(row, col))
-    copies = _labels_are_copies(card, data)
+    copies = data.same_columns()
     for number, axis in reversed(list(enumerate(card.columns))):
         other = code.copy()
         other[:, number] = code[moved, number]
@@ -65,14 +64,6 @@ def _without_effect(
         if len(gap) and np.sqrt((gap**2).mean() / 2) < limit:
             return f"which are nearly the same for all {axis}s"
     return ""
-
-
-def _labels_are_copies(card: Card, data: Any) -> bool:
-    """Whether every row has all labels or none of them."""
-    if card.kind != "Tasks":
-        return False
-    row, y = np.asarray(data.cells[LABELS].row), np.asarray(data.y[LABELS])
-    return bool(np.isin(np.bincount(row, y), (0, len(data.labels))).all())
 
 
 def _one_profile(
@@ -107,12 +98,10 @@ def _spread(card: Card, data: Any) -> float:
     """The standard deviation of ratings, or of counts or known labels with their zeros."""
     if isinstance(data, Counts):  # of what the method makes of them: `wrmf` predicts preferences
         values, size = data.y, float(np.prod(data.shape))
-    elif card.kind in ("Ratings", "Tensor"):
+    elif data.listed:
         return card.summary["sd"]
-    elif LABELS in data.y:
-        values, size = data.y[LABELS], float(len(data))
     else:
-        return 0.0
+        values, size = data.y.get(data.site.removeprefix("view."), 0.0), float(max(1, len(data)))
     y = np.asarray(values, np.float64)
     mean, square = (float(np.nansum(power)) / size for power in (y, y**2))
     return max(square - mean**2, 0.0) ** 0.5

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.core.data.cells import KINDS
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import CorruptFile, check_names
 from bayesfac.core.files import atomic
@@ -194,4 +194,4 @@ def container(plain: Mapping[str, Any]) -> Any:
     views = {name: np.asarray(table, float) for name, table in plain["views"].items()}
     if kind == "Views":
         return Views(views)
-    return Tasks(views, np.asarray(plain["labels"], float), task=plain.get("task"))
+    return KINDS["Tasks"](views, np.asarray(plain["labels"], float), task=plain.get("task"))

@@ -12,7 +12,6 @@ import pandas as pd
 import xarray as xr
 
 from bayesfac.core.data.cards import check_same
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import ask_space, atomic
 from bayesfac.core.method import site_dims
@@ -87,7 +86,7 @@ def with_data(fit: Any, data: Any, *, thin: int = 1, max_bytes: int = LARGE) -> 
     table = np.empty((len(told), int(np.prod(shape))))
     for at, factor, _ in pointwise.by_block(fit.method, fit.hyper, draws, told, max_bytes // 4):
         table[at] = factor
-    site = "rating" if fit.data.kind in ("Ratings", "Tensor") else f"view.{LABELS}"
+    site = fit.data.form.site
     likelihood = {site: table.T.reshape(*shape, len(told))}
     groups = {"observed_data": {site: told.value}, "log_likelihood": likelihood}
     more = arviz_base.from_dict(groups, dims={site: ["cell"]})

@@ -10,8 +10,8 @@ from numpyro.infer.util import log_density
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.cells import query_of
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.tensor import Tensor
+from bayesfac.core.data.views import Views
 from bayesfac.core.method import Method, Permutation, Rotation, gauge_of, sites
 from bayesfac.inference.joint import observed
 
@@ -27,7 +27,7 @@ def probes(data: Any) -> dict[str, tuple[int, ...]]:
     elif isinstance(data, Tensor):
         seen[:] = False
         seen[tuple(data.code.T)] = True
-    elif isinstance(data, Tasks):
+    elif not isinstance(data, Views):
         seen[~data.labelled] = False
     here, there = np.argwhere(seen), np.argwhere(~seen)
     cells = [*here[[0, len(here) // 2]], *there[len(there) // 2 :][:1]]

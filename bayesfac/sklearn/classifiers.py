@@ -17,7 +17,6 @@ from sklearn.utils.validation import (
 from bayesfac.api import Fit
 from bayesfac.api import fit as run
 from bayesfac.core.data.reading import plain
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.sklearn.base import Estimator, Table, settings
 
 
@@ -50,7 +49,7 @@ class Labels(ClassifierMixin, Estimator):
         known = self._targets(Y)
         check_consistent_length(table.rows, known)
         truth = pd.DataFrame(known, table.rows, pd.Index(self.classes_))
-        data = Tasks(table.container, truth, constant=self.constant)
+        data = self.method.data(table.container, truth, constant=self.constant)
         self.fit_ = self._run(data)
         # without fold_in, `predict` fits again to training rows and new rows together
         self._train = (table, truth) if self.method.fold_in is None else None
@@ -106,7 +105,9 @@ class Labels(ClassifierMixin, Estimator):
         table = self._read(X, reset=False)
         if self._train is None:
             table = table._replace(rows=pd.RangeIndex(len(table.rows)))
-            return self.fit_.fold_in(Tasks(table.container, constant=self.constant)), slice(None)
+            return self.fit_.fold_in(
+                self.method.data(table.container, constant=self.constant)
+            ), slice(None)
         return self._beside(*self._train, table), slice(len(self._train[0].rows), None)
 
     def _scores(self, fit: Fit, new: slice) -> np.ndarray:
@@ -120,7 +121,9 @@ class Labels(ClassifierMixin, Estimator):
         n, rows = len(old.rows), pd.RangeIndex(len(old.rows) + len(new.rows))
         both = {v: sp.vstack([sp.csr_matrix(t.views[v]) for t in (old, new)]) for v in old.views}
         labels = truth.set_axis(rows[:n]).reindex(rows)
-        data = Tasks(Table(both, old.columns, rows).container, labels, constant=self.constant)
+        data = self.method.data(
+            Table(both, old.columns, rows).container, labels, constant=self.constant
+        )
         own = self.fit_
         hyper = {name: getattr(own.hyper, name) for name in settings(self.method)}
         return run(self.method, data, own.engine, seed=own.seed, init=own, progress=False, **hyper)

@@ -11,7 +11,6 @@ import scipy.sparse as sp
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.gauge import moved, random_move
@@ -112,8 +111,8 @@ def random_orders(data: Any, key: jax.Array) -> dict[str, np.ndarray]:
     """{axis: an order of its labels}."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     orders = {axis: rng.permutation(size) for axis, size in axes(data).items()}
-    if isinstance(data, Tasks):
-        orders["row"] = rows_by_task(data, orders["task"], rng)
+    if "task" in orders:
+        orders["row"] = data.rows_in_order(orders["task"], rng)
     if "feature" in orders:  # the only view has two names for one axis
         orders |= {axis: orders["feature"] for axis in orders if axis.startswith("feature.")}
     # implicit features have the items a user rated, and the users of an item; the data do not name them
@@ -149,8 +148,8 @@ def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
         tensor._fill(code, data.value, data.axes)
         return tensor
     rows = orders["row"]
-    if isinstance(data, Tasks):
-        return reorder_tasks(data, orders)
+    if not isinstance(data, Views):
+        return data.reordered(orders)
     views = {name: data[name][rows][:, orders[f"feature.{name}"]] for name in data.names}
     return Views(views, graphs=None if data.graphs is None else data.graphs.take(rows))
 
@@ -166,30 +165,6 @@ def relinked(data: Relations, code: Any, kept: Any = lambda code: slice(None)) -
     other = data.replaced()
     other._link(tables, data.host.axes)
     return other
-
-
-def rows_by_task(data: Tasks, tasks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """An order of the rows: tasks in the given order; in each task labelled rows first, shuffled."""
-    parts = {
-        (i, name): rng.permutation(np.r_[at])
-        for i, at, blocks in data.parts()
-        for name in [LABELS in blocks]
-    }
-    return np.concatenate(
-        [parts[i, known] for i in tasks for known in (True, False) if (i, known) in parts]
-    )
-
-
-def reorder_tasks(data: Tasks, orders: dict[str, np.ndarray]) -> Tasks:
-    """The data with tasks, rows and columns in these orders."""
-    tables = {b: data[b].toarray()[orders["row"]][:, orders[f"feature.{b}"]] for b in data.blocks}
-    tables[LABELS][~data.labelled[orders["row"]]] = np.nan
-    task = data.task[orders["row"]]
-    views = {
-        f"{i}": {v: tables[v][task == i] for v in data.names if data.host.present[v][i]}
-        for i in orders["task"]
-    }
-    return Tasks(views, {f"{i}": tables[LABELS][task == i] for i in orders["task"]})
 
 
 @listed

@@ -13,10 +13,10 @@ from sklearn.multioutput import ClassifierChain
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from bayesfac import comparators as bc
-from bayesfac.comparators import as_labels, learners
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.multilabel import ranking_loss
+from bayesfac.labels import comparators as bc
+from bayesfac.labels.comparators import as_labels, learners
+from bayesfac.labels.multilabel import ranking_loss
 
 
 def noisy(n=60, new=25, d=5, L=4, seed=0):

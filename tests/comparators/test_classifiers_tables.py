@@ -9,8 +9,15 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from bayesfac import comparators as bc
-from bayesfac.comparators import NAMED, PROBABILITIES, as_labels, classifiers, shared, specific
+from bayesfac.labels import comparators as bc
+from bayesfac.labels.comparators import (
+    NAMED,
+    PROBABILITIES,
+    as_labels,
+    classifiers,
+    shared,
+    specific,
+)
 from tests.comparators.test_comparators import easy
 from tests.comparators.test_comparators_refused import GOOD, put
 

@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from bayesfac import Views
-from bayesfac.comparators import clusterings
 from bayesfac.core.clustering import leading, normalised
 from bayesfac.core.data.graphs import neighbours
+from bayesfac.labels.comparators import clusterings
 from bayesfac.metrics import clustering_accuracy
 
 

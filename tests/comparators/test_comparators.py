@@ -8,8 +8,17 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from bayesfac.comparators import NAMED, as_labels, graphical, l2f, ls_ml, ml_knn, shared, tram
 from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.labels.comparators import (
+    NAMED,
+    as_labels,
+    graphical,
+    l2f,
+    ls_ml,
+    ml_knn,
+    shared,
+    tram,
+)
 
 
 def easy(n=120, new=60, seed=0):

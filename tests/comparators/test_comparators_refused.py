@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayesfac.comparators import NAMED, as_labels, l2f, ls_ml, tram
+from bayesfac.labels.comparators import NAMED, as_labels, l2f, ls_ml, tram
 from tests.comparators.test_comparators import call
 
 GOOD = {"X": np.eye(6), "Y": np.eye(6)[:, :2], "X_new": np.ones((2, 6))}

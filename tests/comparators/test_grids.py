@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.comparators import grids
+from bayesfac.labels.comparators import grids
 
 SHAPES = [(60, 8), (20, 40)]  # features, then rows, are fewer
 

@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.comparators import llsf, ls_ml
-from bayesfac.comparators.ridges import cssp, grid, plst
+from bayesfac.labels.comparators import llsf, ls_ml
+from bayesfac.labels.comparators.ridges import cssp, grid, plst
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 7)) + 0.5

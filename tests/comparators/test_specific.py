@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bayesfac.comparators import br_svm, learners, mlsf, specific, ssjdr_mll
 from bayesfac.core.errors import ConvergenceWarning
+from bayesfac.labels.comparators import br_svm, learners, mlsf, specific, ssjdr_mll
 from tests.comparators.test_comparators import easy
 
 

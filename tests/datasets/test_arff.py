@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.datasets import arff, read_arff
+from bayesfac.datasets import read_arff
+from bayesfac.labels import arff
+from bayesfac.labels.data.tasks import Tasks
 
 NAN = np.nan
 HEAD = """@relation 'toy: -C -2'

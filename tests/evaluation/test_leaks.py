@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac import comparators
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import lookup
-from bayesfac.evaluation import trials
-from bayesfac.evaluation.methods_and_measures import read_method
-from bayesfac.evaluation.trials import Rows, scores
+from bayesfac.labels import comparators
+from bayesfac.labels.data.tasks import LABELS
+from bayesfac.labels.evaluation import trials
+from bayesfac.labels.evaluation.methods_and_measures import read_method
+from bayesfac.labels.evaluation.trials import Rows, scores
 
 
 class Told(Exception):

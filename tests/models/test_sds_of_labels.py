@@ -6,8 +6,9 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.data.cells import Grid
-from bayesfac.core.laws.labels import in_models_unit, sds_around
+from bayesfac.core.laws.units import in_models_unit
 from bayesfac.core.method import lookup
+from bayesfac.labels.laws import sds_around
 from tests.models.numeric_labels import METHODS
 
 NOISE = np.array([0.1, 1.0, 5.0])

@@ -8,8 +8,8 @@ import pytest
 import bayesfac as bf
 from bayesfac.core import events
 from bayesfac.core.math import factor
-from bayesfac.models.labels import _grople_steps as steps
-from bayesfac.models.tasks._row_groups import alone
+from bayesfac.labels.models.labels import _grople_steps as steps
+from bayesfac.labels.models.tasks._row_groups import alone
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 

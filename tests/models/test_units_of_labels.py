@@ -8,7 +8,6 @@ import pytest
 from sklearn.linear_model import RidgeCV
 
 import bayesfac as bf
-from bayesfac.core.data.scaling import in_users_unit
 from bayesfac.core.method import log_joint, lookup
 from tests.models.numeric_labels import METHODS
 
@@ -88,7 +87,7 @@ def test_the_model_has_labels_without_a_unit(name):
         hyper = method.prepare(data, method.Hyper(**METHODS[name]))
         inside = method.ready(data, hyper)
         assert method.prepare(inside, hyper) == hyper and not inside.binary
-        np.testing.assert_allclose(in_users_unit(inside), data.value, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(inside.in_users_unit(), data.value, rtol=1e-9, atol=1e-9)
         y = inside["labels"].toarray()
         np.testing.assert_allclose(y.std(0), 1, rtol=1e-6)
         assert y.min() >= 0 if name in POSITIVE else abs(y.mean()) < 1e-6

@@ -39,7 +39,7 @@ def test_every_file_was_drawn_to_the_stated_precision():
 
 
 def test_all_kinds_of_methods_have_a_reference():
-    kinds = {bf.references.load(name).record.module.split(".")[2] for name in stored.names()}
+    kinds = {bf.references.load(name).record.module.split(".")[-2] for name in stored.names()}
     assert kinds == {"ratings", "counts", "topics", "labels", "tasks"}
 
 

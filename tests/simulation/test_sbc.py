@@ -14,10 +14,10 @@ from scipy import integrate
 
 import bayesfac as bf
 from bayesfac.cli import main
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import REGISTRY, sites
+from bayesfac.labels.data.tasks import LABELS, Tasks
 from bayesfac.models.ratings.ipmmmf import Membership
 from bayesfac.report.diagnostics import uniformity
 from bayesfac.report.plots.figure import Picture

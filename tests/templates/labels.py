@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import REGISTRY
+from bayesfac.labels.data.tasks import LABELS
 
 METHOD = REGISTRY["skeleton_labels"]
 

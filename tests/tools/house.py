@@ -77,7 +77,7 @@ def circles(package=PACKAGE):
 
 def methods(package=PACKAGE):
     """The files of methods, which are in the folders of their families."""
-    return sorted((package / "models").glob("*/[!_]*.py"))
+    return sorted([*package.glob("models/*/[!_]*.py"), *package.glob("labels/models/*/[!_]*.py")])
 
 
 def crowded(package=PACKAGE):

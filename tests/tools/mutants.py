@@ -15,10 +15,10 @@ from bayesfac.core.kernels.sparse import ratio_step, spread
 from bayesfac.core.laws.normal_wishart import normal_wishart_precision
 from bayesfac.core.math import normalise
 from bayesfac.core.method import REGISTRY, laws_of
-from bayesfac.models.labels import leml
+from bayesfac.labels.models.labels import leml
+from bayesfac.labels.models.tasks import _layer_sweeps as sweeps
+from bayesfac.labels.models.tasks import heres, himls, himlsd, lsa_mml
 from bayesfac.models.ratings import bpmf, pmf
-from bayesfac.models.tasks import _layer_sweeps as sweeps
-from bayesfac.models.tasks import heres, himls, himlsd, lsa_mml
 from bayesfac.models.topics import _graph_smoothing as smooth
 from bayesfac.models.topics import _words as topics
 from bayesfac.models.topics import mggm, mvplsa, plsa

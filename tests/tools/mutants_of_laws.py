@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from bayesfac.core.data.cells import Query
 from bayesfac.core.laws import beliefs, dirichlet_rows
+from bayesfac.labels.models.tasks import heres
 from bayesfac.models.ratings import bpmf, ordinal_mf, pmf, urp
-from bayesfac.models.tasks import heres
 from bayesfac.models.tensors import cp
 from bayesfac.models.topics import mvplsa, plsa
 from bayesfac.parts.observed.normal import Normal

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.method import REGISTRY
+from bayesfac.labels.models.tasks._row_groups import SharedRows
 from bayesfac.models.ratings._shared.normal_wishart import SIDES
-from bayesfac.models.tasks._row_groups import SharedRows
 from bayesfac.parts.observed.thresholds import rising
 from bayesfac.parts.scales import turned
 from tests.tools.records import changed

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cells import Query, narrowed, query_of
+from bayesfac.core.data.cells import KINDS, Container, Query, narrowed, query_of
 from bayesfac.core.data.columns import find, with_index
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.divided.large import LargeRatings
@@ -16,18 +17,12 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
 from bayesfac.core.data.relations import ENDS, Relations
 from bayesfac.core.data.row_marks import marks
-from bayesfac.core.data.scaling import Scale
-from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.core.data.scale import Scale
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
 PROBES = 100  # number of cells on which diagnostics are computed
 TAIL = 10.0  # the highest rating is so many times as far from the mean as the lowest; of exponential ones 9
-COLUMNS = {
-    "Ratings": ["user", "item"],
-    "Views": ["row", "view", "feature"],
-    "Tasks": ["row", "label"],
-}  # the columns that name a cell; of a tensor its modes
 
 
 @dataclass(eq=False)
@@ -66,9 +61,14 @@ class Card:
     marks: np.ndarray | None = None
 
     @property
+    def form(self) -> Any:
+        """The container of this kind of data."""
+        return KINDS[self.kind]
+
+    @property
     def columns(self) -> list[str]:
         """The columns of a table that name a cell."""
-        return COLUMNS.get(self.kind) or list(self.coords)
+        return list(self.form.columns or self.coords)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class Card:
     @property
     def remarks(self) -> list[str]:
         """A remark on ratings, or values of a tensor, that are all equal, and on ratings with a long tail."""
-        if self.kind not in ("Ratings", "Tensor"):
+        if not self.form.listed:
             return []
         lowest, mean, highest = (self.summary[name] for name in ("lowest", "mean", "highest"))
         if lowest == highest:
@@ -118,8 +118,8 @@ class Card:
         a point would say nothing of the spread of the prior. `tables` of features, {"user" or "item": table},
         describe unknown labels; by default the query's own.
         """
-        if isinstance(query, Tasks) and self.kind == "Tasks" and not len(query):
-            query = query.grid(self.coords[f"feature.{LABELS}"])
+        if isinstance(query, self.form):
+            query = query.asked(self.coords)
         labels = _labels(self.kind, self.columns, query)
         if self.kind == "Tensor":
             return self._tensor_cells(labels)
@@ -172,11 +172,10 @@ class Card:
         return narrowed(query_of(code)), labels, np.any(code < 0, 1)
 
     def _columns(self, labels: pd.DataFrame) -> np.ndarray:
-        if self.kind == "Ratings":
-            return _codes(self.coords["item"], labels["item"], "item")
-        if self.kind == "Tasks":
-            index = self.coords[f"feature.{LABELS}"]
-            return _codes(index, labels["label"], "label", "a label that training knew")
+        if self.form.axis:
+            name = self.columns[1]
+            wanted = f"a {name} that training knew" if self.form.closed else ""
+            return _codes(self.coords[self.form.axis], labels[name], name, wanted)
         col, offset = np.full(len(labels), -1), 0
         axes = self.features
         unknown = sorted(set(labels["view"]) - set(axes))
@@ -193,19 +192,21 @@ class Card:
         return col
 
 
-def describe(data: Ratings | Tensor | Views | Tasks, given: Any = None) -> Card:
+def describe(data: Any, given: Any = None) -> Card:
     """The card of a training set; `given` is the set before its features were scaled."""
-    if isinstance(data, Ratings):
-        card = _ratings_card(data)
-    elif isinstance(data, Tensor):
-        card = _tensor_card(data)
-    else:
-        card = _tasks_card(data) if isinstance(data, Tasks) else _views_card(data)
-        card = card if given is None else replace(card, marks=marks(given))
+    card = card_of(data)
+    if given is not None and not data.listed:
+        card = replace(card, marks=marks(given))
     return replace(card, name=data.name)
 
 
-def check_same(card: Card, data: Ratings | Tensor | Views | Tasks) -> None:
+@singledispatch
+def card_of(data: Any) -> Card:
+    """The card of data of one kind, without name and marks."""
+    raise TypeError(f"Expected data in a container, got {type(data).__name__}")
+
+
+def check_same(card: Card, data: Any) -> None:
     """Raise an error if data differ from a card in labels, levels, sizes, counts or means.
 
     A card keeps no values, so different values with equal sums are not detected.
@@ -228,6 +229,7 @@ def check_same(card: Card, data: Ratings | Tensor | Views | Tasks) -> None:
         raise ValueError("Expected the training data, got as many cells in other places")
 
 
+@card_of.register
 def _ratings_card(data: Ratings) -> Card:
     rows, cols, n = data.per_row("user"), data.per_row("item"), len(data)
     zeros, value = isinstance(data, Counts), data.host.value
@@ -240,9 +242,9 @@ def _ratings_card(data: Ratings) -> Card:
     if isinstance(data, LargeRatings):
         seen_users, seen_items = data.host.some
     else:
-        at = _stratified(rows[user := data.user], min(len(data), 3 * PROBES // 5), rng)
+        at = stratified(rows[user := data.user], min(len(data), 3 * PROBES // 5), rng)
         seen_users, seen_items = user[at], data.item[at]
-    users = _stratified(rows, 2 * PROBES // 5, rng)
+    users = stratified(rows, 2 * PROBES // 5, rng)
     items = rng.integers(data.n_items, size=len(users))
     user, item = np.concatenate([seen_users, users]), np.concatenate([seen_items, items])
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
@@ -261,6 +263,7 @@ def _ratings_card(data: Ratings) -> Card:
     return replace(card, encodings={s: known.encoding for s, known in sides}, aside=aside)
 
 
+@card_of.register
 def _tensor_card(data: Tensor) -> Card:
     counts = [np.bincount(data.code[:, m], minlength=n) for m, n in enumerate(data.shape)]
     n, value = len(data), data.value
@@ -269,8 +272,8 @@ def _tensor_card(data: Tensor) -> Card:
     summary |= {"mean": data.mean, "sd": deviation(value)}
     summary |= {"lowest": float(value.min()), "highest": float(value.max())}
     rng = np.random.default_rng(0)
-    seen = _stratified(counts[0][data.code[:, 0]], min(n, 3 * PROBES // 5), rng)
-    some = _stratified(counts[0], 2 * PROBES // 5, rng)
+    seen = stratified(counts[0][data.code[:, 0]], min(n, 3 * PROBES // 5), rng)
+    some = stratified(counts[0], 2 * PROBES // 5, rng)
     rest = [rng.integers(k, size=len(some)) for k in data.shape[1:]]
     code = np.concatenate([data.code[seen], np.stack([some, *rest], 1)])
     labels = {mode: index[code[:, m]] for m, (mode, index) in enumerate(data.axes.items())}
@@ -280,6 +283,7 @@ def _tensor_card(data: Tensor) -> Card:
     )
 
 
+@card_of.register
 def _views_card(data: Views) -> Card:
     each = data.cells.values()
     rows = np.sum([np.bincount(np.asarray(c.row), minlength=data.n_rows) for c in each], 0)
@@ -295,36 +299,12 @@ def _views_card(data: Views) -> Card:
             summary[f"components of graph {name}"] = parts
     frame, rng = data.frame(), np.random.default_rng(0)
     code = np.concatenate([np.asarray(c.row) for c in each])
-    probe = frame.iloc[_stratified(rows[code], min(len(frame), PROBES), rng)]
+    probe = frame.iloc[stratified(rows[code], min(len(frame), PROBES), rng)]
     probe = probe[["row", "view", "feature"]].reset_index(drop=True)
     return Card("Views", data.coords(), summary, None, rows, np.concatenate(cols), probe)
 
 
-def _tasks_card(data: Tasks) -> Card:
-    summary: dict[str, float] = {"rows": data.n_rows, "tasks": data.n_tasks}
-    summary |= {"labelled rows": int(data.labelled.sum()), "labels": len(data.labels)}
-    stored = np.zeros(data.n_rows, int)
-    for name in data.names:
-        cells = data.cells[name]
-        summary[f"features of {name}"] = cells.shape[1]
-        summary[f"stored in {name}"] = len(cells)
-        stored += np.bincount(np.asarray(cells.row), minlength=data.n_rows)
-    positive = np.zeros(len(data.labels), int)
-    if LABELS in data.blocks and data.y is not None:
-        col = np.asarray(data.cells[LABELS].col)[data.known]
-        positive = np.bincount(col, minlength=len(data.labels))
-        summary["labels per labelled row"] = float(positive.sum() / max(1, data.labelled.sum()))
-    rng = np.random.default_rng(0)
-    row = _stratified(stored, PROBES, rng)
-    label = _stratified(positive, len(row), rng)
-    label = rng.permutation(np.resize(label, len(row))) if len(label) else label
-    probe = pd.DataFrame({"row": data.rows[row[: len(label)]], "label": data.labels[label]})
-    probe = probe.drop_duplicates(ignore_index=True)
-    coords, scales = data.coords(), data.host.scales
-    return Card("Tasks", coords, summary, data.levels, stored, positive, probe, scales=scales)
-
-
-def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+def stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
     """One random position from each of `size` strata of equal size, sorted by activity."""
     n, most = len(activity), 2**20  # more than that are represented by so many random ones
     some = np.arange(n) if n <= most else rng.integers(n, size=most)
@@ -334,9 +314,8 @@ def _stratified(activity: np.ndarray, size: int, rng: np.random.Generator) -> np
 
 
 def _labels(kind: str, wanted: list[str], query: Any) -> pd.DataFrame:
-    if isinstance(query, Ratings | Tensor | Views | Tasks):
-        known = {"Ratings": Ratings, "Tensor": Tensor, "Views": Views, "Tasks": Tasks}
-        if not isinstance(query, known[kind]):
+    if isinstance(query, Container):
+        if not isinstance(query, KINDS[kind]):
             raise TypeError(f"Expected a query of {kind}, got {type(query).__name__}")
         query = query.frame()
     if isinstance(query, tuple | list) and len(query) == len(wanted):

@@ -1,10 +1,10 @@
 """The coordinates of observed cells, sorted by row and by column; the base class of data containers."""
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -330,11 +330,48 @@ class Sizes:
         return np.nan, np.nan
 
 
-class Container:
-    """A pytree of data: `leaves` names the attributes that JAX traces; `host` holds all other parts."""
+KINDS: dict[str, Any] = {}  # {kind: the container of that kind}
 
+
+class Container:
+    """A pytree of data: `leaves` names the attributes that JAX traces; `host` holds all other parts.
+
+    What other code asks of a kind of data:
+
+    kind     what cards call it
+    columns  the columns of a table that name a cell; of a tensor its modes, which the data know
+    axis     the axis of the columns of its one matrix; "" if there are several views or modes
+    site     the site of the model that has the values; "" if no value has a law of its own
+    listed   whether a model of some of the cells is one of `replaced(cells=, y=)`
+    closed   whether only columns of training can be asked for
+    by_cut   whether draws decide an outcome by a cut of its probability
+    """
+
+    kind: ClassVar[str] = ""
+    columns: ClassVar[tuple[str, ...]] = ()
+    axis: ClassVar[str] = ""
+    site: ClassVar[str] = "rating"
+    listed: ClassVar[bool] = True
+    closed: ClassVar[bool] = False
+    by_cut: ClassVar[bool] = False
     leaves: tuple[str, ...] = ("cells", "y")
     host: Any
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        KINDS.setdefault(cls.kind, cls)
+
+    def asked(self, coords: Mapping[str, pd.Index]) -> Any:
+        """The cells of these data as a query to a fit with these labels."""
+        return self
+
+    def in_users_unit(self) -> np.ndarray:
+        """The values as the user gave them, cell by cell."""
+        return self.value  # type: ignore[attr-defined]
+
+    def same_columns(self) -> bool:
+        """Whether all columns have the same values, so that equal predictions are no fault."""
+        return False
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ column of text, becomes a column of zeros and ones minus its mean. A missing val
 """
 
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data import reading, scaling
+from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.data.columns import is_role
 from bayesfac.core.kernels import sparse
@@ -215,11 +216,17 @@ def described(raw: Any, labels: pd.Index, what: str) -> Side:
     return Side(everyone, raw, _learned(raw, everyone, what), what)
 
 
+@singledispatch
+def told_of_scaling(data: Any, given: Any) -> list[str]:
+    """Notes on what scaling did; `given` are the data before."""
+    return []
+
+
 def told(method: Any, data: Any, given: Any) -> list[str]:
     """Notes for a fit of the method: values that are missing, features that are constant, or a method that
     does not read features. `given` are the data before they were scaled."""
     if getattr(data.host, "scales", None):
-        return scaling.told(data, given)
+        return told_of_scaling(data, given)
     sides = getattr(data.host, "features", None)
     if not getattr(data, "x", None) or not sides:
         return []

@@ -87,6 +87,7 @@ class Ratings(Container):
     cells: Any  # Cells; in a minibatch a Query
     y: Any  # values, row-major; None where they are to be sampled
     x: dict[str, Features]  # features of "user" and of "item", as far as there are any
+    kind, columns, axis = "Ratings", ("user", "item"), "item"
     leaves: tuple[str, ...] = ("cells", "y", "x")
     host: Frame
 

@@ -1,10 +1,11 @@
 """Decide whether the rows of a query are training rows; labels that are only numbers do not show this."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.reading import plain, positions_of
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
 
 NEAR = 1e-4  # relative: features that were written to a file and read again are the same
@@ -12,7 +13,7 @@ LABELLED = "other counts of the same rows are known by labels, bf.Views(..., row
 NEW = "fit.fold_in(data).predict(data) predicts new rows from their features"
 
 
-def marks(data: Tasks | Views) -> np.ndarray:
+def marks(data: Any) -> np.ndarray:
     """A number for each row, which its features decide: their sum with fixed random weights.
 
     The features of all views count side by side, so that `concatenated()` and `pooled()` change nothing. A
@@ -22,7 +23,7 @@ def marks(data: Tasks | Views) -> np.ndarray:
     return np.stack([own] if whole is None else [own, whole])
 
 
-def check_rows(known: pd.Index, marked: np.ndarray | None, query: Tasks | Views) -> None:
+def check_rows(known: pd.Index, marked: np.ndarray | None, query: Any) -> None:
     """Refuse rows that are not those of training; `marked` are the marks of training, None if not known.
 
     Rows of `Views` with labels of their own may have other counts than in training.
@@ -32,21 +33,21 @@ def check_rows(known: pd.Index, marked: np.ndarray | None, query: Tasks | Views)
         lost = plain(query.rows[int(np.argmin(at))])
         raise ValueError(f"Expected rows of training, got {lost!r}, which is none of them: {NEW}")
     numbered = isinstance(query.rows, pd.RangeIndex)
-    if marked is None or not (numbered or isinstance(query, Tasks)):
+    if marked is None or not (numbered or not isinstance(query, Views)):
         return
     now, size = marks(query)[:, None], _weighted(query)[1]
     then = np.atleast_2d(marked)[:, at]
     away = (np.abs(now - then) > NEAR * (size + np.abs(then))).all((0, 1))
     if away.any():
         row = plain(query.rows[int(np.argmax(away))])
-        thinned = "" if isinstance(query, Tasks) else f"; {LABELLED}"
+        thinned = f"; {LABELLED}" if isinstance(query, Views) else ""
         raise ValueError(
             f"Expected the rows of training, got other features in row {row!r} than training had there: "
             f"{NEW}{thinned}"
         )
 
 
-def _weighted(data: Tasks | Views) -> tuple[np.ndarray, np.ndarray]:
+def _weighted(data: Any) -> tuple[np.ndarray, np.ndarray]:
     """The sums of the features of every row, and those of their sizes, with random weights."""
     widths = [len(data.features[view]) for view in data.names]
     weights = np.split(np.random.default_rng(0).random(sum(widths)), np.cumsum(widths)[:-1])

@@ -60,6 +60,8 @@ class Tensor(Container):
     [1, 2]
     """
 
+    kind = "Tensor"
+
     cells: Any  # TensorCells; in a minibatch a Query
     y: Any  # values by cell; None where they are to be sampled
     host: Frame

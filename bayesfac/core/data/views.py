@@ -51,6 +51,7 @@ class Views(Container):
     y: Any  # {view: values, row-major}; None where they are to be sampled
     graphs: Graphs | None
     host: ViewsFrame
+    kind, columns, site, listed = "Views", ("row", "view", "feature"), "", False
     leaves = ("cells", "y", "graphs")
 
     def __init__(self, data: Any, *, rows: Any = None, graphs: Any = None) -> None:

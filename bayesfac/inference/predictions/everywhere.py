@@ -14,9 +14,8 @@ import jax
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cards import COLUMNS, Card
+from bayesfac.core.data.cards import Card
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.files import atomic
 from bayesfac.core.method import Method
@@ -79,7 +78,7 @@ class Everywhere:
     def blocks(self) -> Iterator[pd.DataFrame]:
         """Long tables of some rows each, in order: labels, mean, sd, sd_mean, flagged."""
         n, m = self.data.shape
-        labels, axis = _column_labels(self.data), COLUMNS[self.data.kind][0]
+        labels, axis = _column_labels(self.data), self.data.columns[0]
         height = max(1, TABLE // m)
         for first in range(0, n, height):
             rows = np.arange(first, min(first + height, n))
@@ -262,9 +261,8 @@ def _simulated(
 
 def _column_labels(card: Card) -> dict[str, np.ndarray]:
     """The labels of the columns of all cells, by the name of the column of a long table."""
-    if card.kind != "Views":
-        axis = "item" if card.kind == "Ratings" else f"feature.{LABELS}"
-        return {COLUMNS[card.kind][1]: card.coords[axis].to_numpy()}
+    if axis := card.form.axis:
+        return {card.columns[1]: card.coords[axis].to_numpy()}
     axes = card.features
     view = np.repeat(list(axes), [len(index) for index in axes.values()])
     return {"view": view, "feature": np.concatenate([i.to_numpy() for i in axes.values()])}

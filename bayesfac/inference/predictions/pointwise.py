@@ -17,12 +17,9 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cells import Query, narrowed
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.scaling import in_users_unit
-from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels.cellwise import CellwiseLaw
-from bayesfac.core.laws.labels import unit_of
+from bayesfac.core.laws.units import unit_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import param_blocks
 from bayesfac.inference.predictions.level_masses import codes, log_mass
@@ -52,14 +49,13 @@ class Told:
 
 def told(method: Method, data: Any, query: Query, levels: tuple[float, ...] | None) -> Told:
     """The cells of training data, ratings or labels."""
-    if type(data).__name__ == "Views":
+    if not data.site:
         raise BayesfacError(
             f"Expected ratings or labels to leave out, got views for {method.name}: the counts of a row "
             "share their total, so no count can be left out alone; bf.split.holdout takes some of each"
         )
     cells = narrowed(Query(np.asarray(query.row), np.asarray(query.col)))
-    value = in_users_unit(data) if isinstance(data, Tasks) else data.value
-    return Told(data, cells, np.asarray(value, float), levels)
+    return Told(data, cells, np.asarray(data.in_users_unit(), float), levels)
 
 
 def refuse_entangled(method: Method, data: Any) -> None:
@@ -155,7 +151,7 @@ def only(cells: Told, at: slice) -> Any:
 
 def _restricted(data: Any, query: Query, y: jax.Array) -> Any:
     """Ratings of these cells alone; a model of tasks needs all of the tasks."""
-    return data.replaced(cells=query, y=y) if isinstance(data, Ratings | Tensor) else data
+    return data.replaced(cells=query, y=y) if data.listed else data
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -195,8 +191,7 @@ def _score(
 
 def factors(method: Method, p: Any, data: Any, hyper: Any, query: Query, y: Any) -> jax.Array:
     """The term of each of these cells in the log joint, as a density of y in the unit of the user."""
-    site = "rating" if isinstance(data, Ratings | Tensor) else f"view.{LABELS}"
-    law = laws(method, p, data, hyper)[site]
+    law = laws(method, p, data, hyper)[data.site]
     mean, sd = unit_of(hyper, query)
     y = (y - mean) / sd
     if isinstance(law, CellwiseLaw):

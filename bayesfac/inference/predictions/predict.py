@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cells import Known, Query
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.laws.labels import cut_of
+from bayesfac.core.laws.units import cut_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import (
     Settings,
@@ -108,7 +107,7 @@ class Prediction:
     def level(self) -> np.ndarray:
         """The predicted level: by the rule of the method for a point fit, or the median of the votes of the
         draws. For draws and labels, it is 1 if the probability is above `fit.cut`."""
-        if self.method.data is Tasks and self.levels is not None and np.prod(self._shape) > 1:
+        if self.method.data.by_cut and self.levels is not None and np.prod(self._shape) > 1:
             return np.asarray(self.levels)[(self.mean > cut_of(self.hyper)).astype(int)]
         return np.asarray(self.levels)[self._tally().median]
 

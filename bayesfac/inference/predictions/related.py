@@ -10,8 +10,6 @@ import pandas as pd
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.relations import ENDS, RATINGS
 from bayesfac.core.data.row_marks import check_rows
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.inference.predictions.predict import Prediction
 
@@ -19,7 +17,7 @@ from bayesfac.inference.predictions.predict import Prediction
 def predict(fit: Any, query: Any, matrix: str | None, tables: Mapping[str, Any]) -> Prediction:
     """The predictive distribution of each cell of the query; see `Fit.predict`."""
     card, hyper, ends = fit.data, fit.hyper, None
-    if isinstance(query, Tasks | Views) and card.kind == type(query).__name__:
+    if isinstance(query, card.form) and not query.listed:
         check_rows(card.coords["row"], card.marks, query)
     if matrix is not None:
         card, hyper, ends = _of_matrix(fit, matrix)

@@ -17,11 +17,10 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.labels import unit_of
+from bayesfac.core.laws.units import unit_of
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import joint
 from bayesfac.report import drawing
@@ -161,8 +160,8 @@ def prior_predictive(
     # in single precision, one of a few hundred precision matrices of a wide prior cannot be inverted
     with jax.enable_x64(True):
         outcomes = _outcomes(method, joint.doubled(data), settled, where, draws, seed)
-    if isinstance(data, Tasks):
-        mean, sd = map(np.asarray, unit_of(settled, Query(*where[f"view.{LABELS}"])))
+    if data.site:
+        mean, sd = map(np.asarray, unit_of(settled, Query(*where[data.site])))
         outcomes, seen = (mean + sd * y for y in (outcomes, seen))
     if not np.isfinite(outcomes).all():
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
@@ -251,10 +250,10 @@ def cells_of(
     if hasattr(data, "labelled"):
         row, col = np.nonzero(np.ones((int(data.labelled.sum()), len(data.labels)), bool))
         row = np.flatnonzero(data.labelled)[row]
-        value = np.asarray(data[LABELS].toarray(), float)[row, col]
+        value = np.asarray(data[data.site.removeprefix("view.")].toarray(), float)[row, col]
         at = np.flatnonzero(~np.isnan(value))
         at = at[_some(len(at), rng)]
-        return {f"view.{LABELS}": (row[at], col[at])}, value[at]
+        return {data.site: (row[at], col[at])}, value[at]
     where, seen = {}, []
     for name in data.names:
         table = data[name]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.labels.data.tasks import LABELS, Tasks
 
 NAN = np.nan
 WIDTHS = {"words": ["cat", "dog", "emu"], "links": ["in", "out"]}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.data.scaling import scaled
+from bayesfac.labels.data.scaling import scaled
 
 X = np.arange(12.0).reshape(4, 3)
 Y = np.eye(4, 2)

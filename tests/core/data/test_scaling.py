@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.core.data.scaling import CONSTANT, rescaled, scaled
 from bayesfac.core.data.views import concatenated
+from bayesfac.labels.data.scaling import CONSTANT, rescaled, scaled
 from bayesfac.models.topics import _starts as of_topics
 
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.labels.data.tasks import LABELS, Tasks
 from tests.core.data.tables_of_tasks import (
     CLUSTERS,
     NAMES,

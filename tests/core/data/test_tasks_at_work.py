@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.data.cards import describe
-from bayesfac.core.data.tasks import LABELS, Tasks
+from bayesfac.labels.data.tasks import LABELS, Tasks
 from tests.core.data.tables_of_tasks import CLUSTERS, NAMES, NAN, by_task, made, truth
 
 # ---------------------------------------------------------------------- what models need

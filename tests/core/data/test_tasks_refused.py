@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.data.views import Views
+from bayesfac.labels.data.tasks import Tasks
 from tests.core.data.tables_of_tasks import NAN
 
 X, Y = np.eye(2), [[1, 0], [0, 1]]

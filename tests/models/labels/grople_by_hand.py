@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.method import settle
-from bayesfac.models.labels.grople import METHOD
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels.grople import METHOD
 
 NAN = np.nan
 

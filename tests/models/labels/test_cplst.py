@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.models.labels._frames import polar
-from bayesfac.models.labels.cplst import METHOD, Hyper, Params, prepare
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels._frames import polar
+from bayesfac.labels.models.labels.cplst import METHOD, Hyper, Params, prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 6)) + 0.5

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.choosing import by_rows, logistic
 from bayesfac.core.laws.decisions import best_cut, clearly, measured, placed_cut, two_classes
+from bayesfac.labels import by_rows, logistic
 
 
 def drawn(n, L=1, slope=1.0, seed=0):

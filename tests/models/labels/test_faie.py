@@ -7,8 +7,8 @@ import pytest
 from scipy.linalg import orth
 
 import bayesfac as bf
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.models.labels.faie import METHOD, Hyper, Params, prepare
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels.faie import METHOD, Hyper, Params, prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6)) + 0.5

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import fractional_matrix_power
 
-from bayesfac.models.labels._frames import (
+from bayesfac.labels.models.labels._frames import (
     Frame,
     inverse_root,
     leading,

@@ -9,12 +9,12 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core import events
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.method import log_joint, settle
-from bayesfac.models.labels import _grople_joint as joint_step
-from bayesfac.models.labels import _grople_steps as steps
-from bayesfac.models.labels._grople_joint import joint
-from bayesfac.models.labels.grople import METHOD, PASSES, Params
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels import _grople_joint as joint_step
+from bayesfac.labels.models.labels import _grople_steps as steps
+from bayesfac.labels.models.labels._grople_joint import joint
+from bayesfac.labels.models.labels.grople import METHOD, PASSES, Params
 from bayesfac.testing import CHECKS
 from tests.models.labels.grople_by_hand import (
     SETTINGS,

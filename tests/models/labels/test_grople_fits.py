@@ -8,10 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import settle
-from bayesfac.models.labels.grople import METHOD
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels.grople import METHOD
 from tests.models.labels.grople_by_hand import (
     NAN,
     SETTINGS,

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from bayesfac.core.kernels.lasso import soft
-from bayesfac.models.labels import _grople_groups as label_groups
-from bayesfac.models.labels import _grople_steps as steps
+from bayesfac.labels.models.labels import _grople_groups as label_groups
+from bayesfac.labels.models.labels import _grople_steps as steps
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.laws.decisions import best_cut
 from bayesfac.core.method import lookup
-from bayesfac.models.labels._left_out import LeftOut
+from bayesfac.labels.models.labels._left_out import LeftOut
 
 
 def made(n=40, d=6, L=3, noise=1.0):

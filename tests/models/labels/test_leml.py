@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.models.labels.leml import METHOD, Hyper, Params, prepare
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels.leml import METHOD, Hyper, Params, prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 5))

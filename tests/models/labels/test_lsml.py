@@ -7,9 +7,9 @@ import pytest
 from scipy.linalg import eigh
 
 import bayesfac as bf
-from bayesfac.comparators import ls_ml
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.models.labels.lsml import METHOD, Hyper, Params, prepare
+from bayesfac.labels.comparators import ls_ml
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels.lsml import METHOD, Hyper, Params, prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 7)) + 0.5

@@ -7,10 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 import bayesfac as bf
-from bayesfac.core.data.tasks import LABELS, Tasks
-from bayesfac.models.labels._mlc_hmf_nodes import level
-from bayesfac.models.labels._mlc_hmf_tree import Growing, fit_node, grow, planted
-from bayesfac.models.labels.mlc_hmf import METHOD, Hyper, Params, derive, prepare
+from bayesfac.labels.data.tasks import LABELS, Tasks
+from bayesfac.labels.models.labels._mlc_hmf_nodes import level
+from bayesfac.labels.models.labels._mlc_hmf_tree import Growing, fit_node, grow, planted
+from bayesfac.labels.models.labels.mlc_hmf import METHOD, Hyper, Params, derive, prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 4))

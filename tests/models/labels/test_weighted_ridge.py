@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.kernels import sparse
-from bayesfac.models.labels import _embedding as embedding
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.models.labels import _embedding as embedding
 
 
 @pytest.mark.parametrize("features", [6, 1000], ids=["eigenvectors", "conjugate gradients"])

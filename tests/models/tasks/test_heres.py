@@ -8,11 +8,12 @@ from numpyro.handlers import seed, substitute, trace
 
 import bayesfac as bf
 from bayesfac.core.data.cells import Grid
-from bayesfac.core.data.tasks import Tasks
-from bayesfac.core.laws.labels import few_tasks, unit_of
+from bayesfac.core.laws.units import unit_of
 from bayesfac.core.method import REGISTRY, sites
-from bayesfac.models.tasks._row_groups import Cluster, GroupSparse, SharedRows
-from bayesfac.models.tasks.heres import weights
+from bayesfac.labels.data.tasks import Tasks
+from bayesfac.labels.laws import few_tasks
+from bayesfac.labels.models.tasks._row_groups import Cluster, GroupSparse, SharedRows
+from bayesfac.labels.models.tasks.heres import weights
 
 HERES = REGISTRY["heres"]
 

@@ -13,14 +13,14 @@ import bayesfac as bf
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.kernels import tables
-from bayesfac.core.laws.labels import few_tasks
 from bayesfac.core.method import REGISTRY, log_joint, sites
 from bayesfac.inference.unconstrained import supports, unconstrain
-from bayesfac.models.tasks import _layer_sweeps as sweeps
-from bayesfac.models.tasks import _layers as layers
-from bayesfac.models.tasks import _pretraining as pretraining
-from bayesfac.models.tasks.himls import SQUARED
-from bayesfac.models.tasks.himlsd import DIVERGENCE
+from bayesfac.labels.laws import few_tasks
+from bayesfac.labels.models.tasks import _layer_sweeps as sweeps
+from bayesfac.labels.models.tasks import _layers as layers
+from bayesfac.labels.models.tasks import _pretraining as pretraining
+from bayesfac.labels.models.tasks.himls import SQUARED
+from bayesfac.labels.models.tasks.himlsd import DIVERGENCE
 
 HIMLS = REGISTRY["himls"]
 ERRORS = {"himls": SQUARED, "himlsd": DIVERGENCE}

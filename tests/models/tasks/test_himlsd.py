@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import lambertw
 
-from bayesfac.core.laws.labels import few_tasks
 from bayesfac.core.method import REGISTRY
-from bayesfac.models.tasks import _layer_sweeps as sweeps
-from bayesfac.models.tasks.himlsd import DIVERGENCE, log_lambert, of_view
+from bayesfac.labels.laws import few_tasks
+from bayesfac.labels.models.tasks import _layer_sweeps as sweeps
+from bayesfac.labels.models.tasks.himlsd import DIVERGENCE, log_lambert, of_view
 
 HIMLSD = REGISTRY["himlsd"]
 PAPER = {"shape": 1.0, "rate": 0.0, "pretraining": 0, "start": "random"}

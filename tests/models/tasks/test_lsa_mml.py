@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.laws.labels import few_tasks
 from bayesfac.core.method import REGISTRY, log_joint
-from bayesfac.models.tasks import _bases as bases
-from bayesfac.models.tasks._bases import ToBall, UniformBall, columns_in_ball
+from bayesfac.labels.laws import few_tasks
+from bayesfac.labels.models.tasks import _bases as bases
+from bayesfac.labels.models.tasks._bases import ToBall, UniformBall, columns_in_ball
 
 LSA = REGISTRY["lsa_mml"]
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.choosing import by_rows, choose
+from bayesfac.choosing import choose
 from bayesfac.choosing.settings import Settings
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.laws.decisions import placed_cut
 from bayesfac.core.method import lookup
-from bayesfac.models.tasks import _pretraining as pretraining
+from bayesfac.labels import by_rows
+from bayesfac.labels.data.tasks import LABELS
+from bayesfac.labels.models.tasks import _pretraining as pretraining
 
 
 def made(n=90, shift=0.0):
@@ -226,7 +227,7 @@ def test_what_is_given_of_weight_and_start_is_kept():
     himls, data = lookup("himls"), bf.Tasks({"x": x}, y)
 
     def told(chosen=(), **given):
-        return himls.choices(data, himls.Hyper(**given), dict(chosen))
+        return himls.choose.candidates(data, himls.Hyper(**given), dict(chosen))
 
     assert [one["start"] for one in told()] == ["labels", "svd", "labels"]
     assert [list(one) for one in told(start="svd")] == [["weight"]] * 2

@@ -1,0 +1,1 @@
+"""The container of labelled rows, and how it is read and scaled."""

@@ -1,0 +1,1 @@
+"""Methods for labelled rows with one or several views of features."""
