@@ -226,7 +226,7 @@ def test_what_is_given_of_weight_and_start_is_kept():
     himls, data = lookup("himls"), bf.Tasks({"x": x}, y)
 
     def told(chosen=(), **given):
-        return himls.choices(data, himls.Hyper(**given), dict(chosen))
+        return himls.choose.candidates(data, himls.Hyper(**given), dict(chosen))
 
     assert [one["start"] for one in told()] == ["labels", "svd", "labels"]
     assert [list(one) for one in told(start="svd")] == [["weight"]] * 2
