@@ -145,7 +145,10 @@ class Composition:
     def rescale(self, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
         """Draw the scale of factors against one another, which the cells do not determine."""
         s = self.at(h)
-        return scales.rescale(s.every, s.opposed(data), key, p, data, h)
+        for number, groups in enumerate(opposed := s.opposed(data)):
+            own = key if len(opposed) == 1 else jax.random.fold_in(key, number)
+            p = scales.rescaled(own, s.every, groups, p, data, h)
+        return p
 
     def swell(self, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
         """Metropolis steps of the scale of scores, and of thresholds that grow with them."""

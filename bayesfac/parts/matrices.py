@@ -77,25 +77,19 @@ class Matrices(Keyed):
         """
         for number, f in enumerate(sorted(self.main)):  # by kind, as JAX sorts mappings
             own = [m for m in h.matrices if f.axis in (m.row, m.col)]
-            if all(m.levels is not None for m in own):
-                given = f, [m.name for m in own], p, data, h, grown
-                p = self.along(jax.random.fold_in(key, number), *given)
+            if any(m.levels is None for m in own):
+                continue
+            direction, width, walk = jax.random.split(jax.random.fold_in(key, number), 3)
+            q = jax.random.normal(direction, (f.width(h), 1))
+            q /= jnp.linalg.norm(q)
+            step = 10 ** (-2 * jax.random.uniform(width, ()))
+            along = put(p, {f.rows: get(p, f.rows) @ q @ q.T})
+            given = p, self.scores(p, data), self.scores(along, data), [m.name for m in own]
+
+            def rest(t: jax.Array, given: tuple = given) -> jax.Array:
+                p, x, part, names = given  # scores are linear in the rows of one kind
+                now = {name: x[name] + jnp.expm1(t) * part[name] for name in names}
+                return grown(p, t, now, data, h)[1]
+
+            p = scales.swollen(walk, step, self.every, [(f, q)], p, data, h, rest, times=4)[1]
         return p
-
-    def along(
-        self, key: jax.Array, f: Any, names: list[str], p: Any, data: Relations, h: Any, grown: Any
-    ) -> Any:
-        """One kind: its scores are linear in its rows."""
-        direction, width, walk = jax.random.split(key, 3)
-        q = jax.random.normal(direction, (f.width(h),))
-        q /= jnp.linalg.norm(q)
-        step = 10 ** (-2 * jax.random.uniform(width, ()))
-        part = self.scores(put(p, {f.rows: jnp.outer(get(p, f.rows) @ q, q)}), data)
-        x = self.scores(p, data)
-
-        def rest(t: jax.Array) -> jax.Array:
-            now = {name: x[name] + jnp.expm1(t) * part[name] for name in names}
-            return grown(p, t, now, data, h)[1]
-
-        own = [(f, q[:, None])]
-        return scales.swollen(walk, step, self.every, own, p, data, h, rest, times=4)[1]

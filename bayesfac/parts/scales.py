@@ -21,9 +21,8 @@ from bayesfac.parts.precisions import Wishart
 from bayesfac.parts.sites import get, put
 
 FRAMES = 4  # random rotations in which `mixed` draws scales, in one sweep
-Groups = tuple[
-    Factors, Factors
-]  # factors whose scales move one way, and those that move the other way
+# factors whose scales move one way, and those that move the other way
+Groups = tuple[Factors, Factors]
 
 
 class Along(NamedTuple):
@@ -82,10 +81,9 @@ def both(every: Factors, groups: Groups, *given: Any) -> Along:
 def turned(every: Factors, groups: Groups, p: Any, h: Any, t: jax.Array, Q: jax.Array) -> Any:
     """u -> T u in one group, v -> T^-1 v in the other."""
     T, inverse = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
-    for f in groups[0]:
-        p = stretched(every, p, f, T, inverse, h)
-    for f in groups[1]:
-        p = stretched(every, p, f, inverse, T, h)
+    for group, A, B in zip(groups, (T, inverse), (inverse, T), strict=True):
+        for f in group:
+            p = stretched(every, p, f, A, B, h)
     return p
 
 
@@ -139,16 +137,6 @@ def mixed(key: jax.Array, every: Factors, groups: Groups, p: Any, data: Any, h: 
     for group, A in zip(groups, by, strict=True):
         for f in group:
             p = carried(p, f, A)
-    return p
-
-
-def rescale(
-    every: Factors, opposed: list[Groups], key: jax.Array, p: Any, data: Any, h: Any
-) -> Any:
-    """The scales of each group against its other."""
-    for number, groups in enumerate(opposed):
-        own = key if len(opposed) == 1 else jax.random.fold_in(key, number)
-        p = rescaled(own, every, groups, p, data, h)
     return p
 
 

@@ -101,10 +101,8 @@ def prepare(data: Relations, hyper: Hyper) -> Hyper:
             )
     own = []
     for k in data.kinds:
-        value = data.values(k.name)
-        scale = spread(value)
-        levels = k.levels if k.name in probit else None
-        own.append(Matrix(k.name, k.row, k.col, float(value.mean()), scale, levels))
+        value, levels = data.values(k.name), k.levels if k.name in probit else None
+        own.append(Matrix(k.name, k.row, k.col, float(value.mean()), spread(value), levels))
     given = tuple(Matrix(*m) for m in hyper.matrices or own)
     # offsets and scales may come from other data
     shape = [(m.name, m.row, m.col, m.levels) for m in own]
@@ -144,8 +142,7 @@ def model(data: Relations, h: Hyper) -> None:
     for m in h.matrices or ():
         x = products(U, data)[m.name]
         if m.levels is None:
-            noise = dist.Gamma(h.alpha_shape, h.alpha_rate)
-            alpha = numpyro.sample(f"alpha.{m.name}", noise)
+            alpha = numpyro.sample(f"alpha.{m.name}", dist.Gamma(h.alpha_shape, h.alpha_rate))
             law = dist.Normal(m.offset + m.scale * x, m.scale * alpha**-0.5)
         else:
             free = dist.Normal(cuts.middle(len(m.levels)), 1).to_event(1)
