@@ -97,6 +97,14 @@ def test_vb_of_biases_with_learned_precisions_is_not_offered():
     assert REGISTRY["pmf"].parts.bounded and REGISTRY["pmf"].variational
 
 
+def test_methods_keep_the_moves_of_their_parts():
+    """Without them a chain never changes the thresholds."""
+    made = [method for method in REGISTRY.values() if method.parts]
+    assert len(made) >= 10
+    for method in made:
+        assert {*method.parts.moves()} <= {*method.gibbs.moves}, method.name
+
+
 def test_new_rows_have_the_means_of_their_priors(key):
     """A new user of `fm`: the level and mu, with the features of a label that training never saw."""
     fm = with_features("fm")
