@@ -8,8 +8,6 @@ import pandas as pd
 
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, from_sites
-from bayesfac.parts.matrix import Matrix
-from bayesfac.parts.precisions import Gammas
 
 if TYPE_CHECKING:
     from bayesfac.api import Fit
@@ -76,12 +74,8 @@ def in_use(fit: "Fit") -> InUse:
 
 
 def limited(method: Method) -> bool:
-    """Whether `n_components` is an upper limit: the rows of both sides share one relevance per component."""
-    structure = method.parts and method.parts.structure
-    if not isinstance(structure, Matrix):
-        return False
-    first, *rest = (f.precision for f in structure.main)
-    return isinstance(first, Gammas) and all(one == first for one in rest)
+    """Whether `n_components` is an upper limit."""
+    return bool(method.parts) and method.parts.limited
 
 
 def told(fit: "Fit") -> "Fit":

@@ -57,13 +57,14 @@ def say_soft(what):
     warnings.warn(f"soft limit: {what}", stacklevel=2)
 
 
-@pytest.mark.parametrize("path", **by_path([*FILES, SKELETON]))
-def test_files_stay_small(path):
-    soft, hard = 300, 400
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= hard, f"{lines} lines, {hard} at most"
-    if lines > soft:
-        say_soft(f"{path.relative_to(ROOT)} has {lines} lines, aim: {soft}")
+def test_a_long_file_says_why():
+    """Above 400 lines the header has a line `Length: `; above 300 the file is listed."""
+    for path in [*FILES, SKELETON]:
+        lines, where = len(path.read_text(encoding="utf-8").splitlines()), path.relative_to(ROOT)
+        header = ast.get_docstring(tree(path)) or ""
+        assert lines <= 400 or "Length: " in header, f"{where}: {lines} lines, and no reason"
+        if lines > 300:
+            say_soft(f"{where} has {lines} lines, aim: 300")
 
 
 @pytest.mark.parametrize("path", **by_path([*FILES, SKELETON]))

@@ -18,7 +18,7 @@ from bayesfac.core.data.divided import own_rows
 from bayesfac.core.data.divided.messages import AXIS
 from bayesfac.core.data.divided.shares import dealer, devices, divide, to_all
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.method import REGISTRY
+from bayesfac.core.method import REGISTRY, Method
 
 LOST = (
     "A process of this run failed or could not be reached ({error}): its own last message says why. "
@@ -60,17 +60,26 @@ class Alone:
         """The files are written."""
 
 
+def has_own_rows(method: Method) -> bool:
+    """Whether several devices can share the work of the solver."""
+    return bool(method.solver.own_rows)
+
+
 class Together(Alone):
     """All devices of all processes, each of which draws its share of the rows.
 
-    `trait` is the field of a method's record that says that this engine can divide it."""
+    `divided(method)` says whether this engine can divide a method."""
 
     def __init__(
-        self, job: Any, folder: str | None, compiled: Callable, trait: str = "divisible"
+        self,
+        job: Any,
+        folder: str | None,
+        compiled: Callable,
+        divided: Callable[[Method], Any] = lambda method: method.gibbs.divisible,
     ) -> None:
         super().__init__(job, folder, compiled)
-        if not getattr(job.method, trait):
-            able = ", ".join(sorted(name for name, one in REGISTRY.items() if getattr(one, trait)))
+        if not divided(job.method):
+            able = ", ".join(sorted(name for name, one in REGISTRY.items() if divided(one)))
             raise BayesfacError(
                 f"Expected a method whose rows can be divided among devices ({able}), got {job.method.name}"
             )

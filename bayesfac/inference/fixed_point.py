@@ -14,7 +14,7 @@ from bayesfac.core.data.divided import own_rows
 from bayesfac.core.method import Method
 from bayesfac.core.precision import cast
 from bayesfac.core.programs import compiled_for
-from bayesfac.core.together import Alone, Together
+from bayesfac.core.together import Alone, Together, has_own_rows
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.extrapolation import Bounds, Value, bounds_of, with_momentum
@@ -94,7 +94,7 @@ class FixedPoint(Engine):
             folder = None if self.folder is None else f"{self.folder}/{number}"
             one = job if number == 0 else replace(job, start=None)
             settings = one, folder, program
-            place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
+            place = Together(*settings, has_own_rows) if self.shares else Alone(*settings)
             run = f"{job.identity} restart {number}"
             point = Checkpoint(folder, run, self.save_every, place.idle)
             start = one.start_point(key, job.method.solver.start)

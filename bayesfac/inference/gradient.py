@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.divided import own_rows
-from bayesfac.core.together import Alone, Together
+from bayesfac.core.together import Alone, Together, has_own_rows
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
 from bayesfac.inference.lbfgs import SPENT, STUCK, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
@@ -77,7 +77,7 @@ class LBFGS(Engine):
 
         # the compiled function has arrays of this fit in it, so no other fit could use it
         settings = (job, self.folder, lambda function, data: jax.jit(function))
-        place = Together(*settings, "own_rows") if self.shares else Alone(*settings)
+        place = Together(*settings, has_own_rows) if self.shares else Alone(*settings)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
         saved = point.load()
         spent = int(saved["spent"]) if saved else 0

@@ -303,10 +303,11 @@ def stacked(trees: Sequence[Any], join: Callable) -> Any:
 
 
 def has_rows(method: Method, site: Any) -> bool:
-    """Whether a site of the model is a table of rows N(mu, P^-1) whose P is learned.
+    """Whether a site of the model is a table of `normal_rows`.
 
     NUTS draws the standard normals behind such rows. Links of features, which have the same law, are left as
-    they are.
+    they are. The models of `cp` and `cmf` have a MultivariateNormal instead: on 40 % of the cells of a
+    15 x 10 x 6 tensor, and of 40 x 25 ratings with tags, standard normals took two to three times the steps.
     """
     if site["type"] != "sample" or site["is_observed"]:
         return False

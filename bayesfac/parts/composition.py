@@ -60,6 +60,14 @@ class Composition:
         known = not any(f.bias and f.precision.site for f in self.structure.every)
         return known and isinstance(self.structure, Believed) and isinstance(self.observed, Bounded)
 
+    @property
+    def limited(self) -> bool:
+        """Whether components may vanish, so that their number is an upper limit: one precision for each
+        component is common to the rows of all axes."""
+        first, *rest = (f.precision for f in self.structure.main)
+        common = "." not in first.site  # the entry of a mapping belongs to one axis
+        return isinstance(first, Gammas) and common and all(one == first for one in rest)
+
     def params(self, values: dict[str, Any]) -> Any:
         """Params with these values of sites, and no others."""
         return put(self.Params(*[None] * len(self.Params._fields)), values)

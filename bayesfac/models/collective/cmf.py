@@ -52,7 +52,6 @@ from bayesfac.core import checks
 from bayesfac.core.data.reading import spread
 from bayesfac.core.data.relations import RATINGS, Relations, few_relations
 from bayesfac.core.laws import cuts
-from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.method import Notes, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.parts.composition import composed
@@ -136,9 +135,9 @@ def model(data: Relations, h: Hyper) -> None:
         law: Any = dist.Wishart(float(K), scale_tril=jnp.eye(K) / h.rate**0.5)
         Lambda = numpyro.sample(f"Lambda.{kind}", law)
         law = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=h.beta0 * Lambda)
-        mu = numpyro.sample(f"mu.{kind}", law)
+        law = dist.MultivariateNormal(numpyro.sample(f"mu.{kind}", law), precision_matrix=Lambda)
         with numpyro.plate(kind, len(index)):
-            U[kind] = numpyro.sample(f"U.{kind}", normal_rows(mu, Lambda))
+            U[kind] = numpyro.sample(f"U.{kind}", law)
     for m in h.matrices or ():
         x = products(U, data)[m.name]
         if m.levels is None:

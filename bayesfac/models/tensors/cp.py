@@ -47,7 +47,6 @@ from bayesfac.core import checks
 from bayesfac.core.data.tensor import Tensor, few_cells
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.laws.sides import Side, Sides, sides_of
 from bayesfac.core.method import Notes, register
 from bayesfac.core.multilinear import (
@@ -114,8 +113,9 @@ def model(data: Tensor, h: Hyper) -> None:
         Lambda = numpyro.sample(f"Lambda.{mode}", law)
         law = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=h.beta0 * Lambda)
         mu = numpyro.sample(f"mu.{mode}", law)
+        law = dist.MultivariateNormal(mu, precision_matrix=Lambda)
         with numpyro.plate(mode, n):
-            rows.append(numpyro.sample(f"U.{mode}", normal_rows(mu, Lambda)))
+            rows.append(numpyro.sample(f"U.{mode}", law))
     alpha = h.alpha
     if alpha is None:
         alpha = numpyro.sample("alpha", dist.Gamma(h.alpha_shape, h.alpha_rate))
