@@ -115,7 +115,7 @@ class Solver(NamedTuple):
     update(params, data, hyper)       -> Params after one sweep; None: LBFGS minimises the objective
     start(key, data, hyper)           -> Params where the deterministic engines (FixedPoint, LBFGS) begin;
                                       None: at `init`, like all other engines
-    held(hyper)                       -> sites that these engines leave as `start` set them
+    held(hyper)                       -> fields that these engines leave as `start` set them
     terms(params, data, hyper, which) -> vector: for an objective that is a sum of independent problems,
                                       one per entry of every site's first axis; only those in `which`
     own_rows                          the fields with a row for each row of the data, if several devices can

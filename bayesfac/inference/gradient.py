@@ -66,8 +66,8 @@ class LBFGS(Engine):
         free = unconstrain(transforms, p)
         held = {
             site: np.asarray(free.pop(site))
-            for site in method.solver.held(job.hyper)
-            if site in free
+            for site in [*free]
+            if site.partition(".")[0] in method.solver.held(job.hyper)
         }
         z, restore = as_rows(free, several=method.solver.terms is not None)
 

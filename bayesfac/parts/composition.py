@@ -7,7 +7,6 @@ record from the parts: conditionals, solver, moves, variational law, predictions
 the parts too, so that the contract can compare their J and their model with those of the file.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,13 +24,13 @@ from bayesfac.core.method import (
     Sampler,
     Solver,
     Variational,
+    flattened,
 )
 from bayesfac.parts import factor_beliefs, factors, scales
 from bayesfac.parts.factors import Factor
-from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.precisions import Gammas, Wishart
+from bayesfac.parts.protocols import Believed, Bounded, Observed, Structure
 from bayesfac.parts.sites import field, put
-from bayesfac.parts.tensor import Tensor
 
 SHARE = 0.5  # the standard deviation of the first products, in units of what scores explain
 
@@ -40,47 +39,34 @@ SHARE = 0.5  # the standard deviation of the first products, in units of what sc
 class Composition:
     """The parts of a method, and the module that it is written in.
 
-    Of a tensor, `structure` makes the factors of these modes. `order` has the fields in the order of a sweep;
-    if it is empty, links come first, and then the factors one by one.
+    `order` has the fields in the order of a sweep; if it is empty, links come first, and then the factors one
+    by one.
     """
 
     Params: Any
-    structure: Matrix | Callable[[tuple[str, ...]], Tensor]
-    observed: Any
+    structure: Structure
+    observed: Any  # Observed, perhaps with what is optional there
     home: str
     order: tuple[str, ...] = ()
 
-    def at(self, h: Any) -> Matrix | Tensor:
+    def at(self, h: Any) -> Any:
         """The structure with these settings."""
-        if not isinstance(self.structure, Matrix):
-            return self.structure(h.modes)
-        return self.structure if getattr(h, "biases", True) else self.structure._replace(biases=())
-
-    def seen(self, sites: Any) -> Matrix | Tensor:
-        """The structure whose sites are these."""
-        if not isinstance(self.structure, Matrix):
-            return self.structure(tuple(s.partition(".")[2] for s in sites if s.startswith("U.")))
-        biases = tuple(f for f in self.structure.biases if f.rows in sites)
-        return self.structure._replace(biases=biases)
-
-    @property
-    def typical(self) -> Matrix | Tensor:
-        """The structure with all sites; the modes of a tensor stand for any."""
-        return self.structure if isinstance(self.structure, Matrix) else self.structure(("a", "b"))
+        return self.structure.at(h)
 
     @property
     def bounded(self) -> bool:
-        """Whether VB has a law: not where the expectation of the observations has no closed form, nor for
-        biases whose precision is learned, which `Matrix.settled` takes as given."""
-        known = not any(f.bias and f.precision.site for f in self.typical.every)
-        return known and hasattr(self.observed, "bound")
+        """Whether VB has a law: also not for biases whose precision is learned, which `Matrix.settled` takes
+        as given."""
+        known = not any(f.bias and f.precision.site for f in self.structure.every)
+        return known and isinstance(self.structure, Believed) and isinstance(self.observed, Bounded)
 
     @property
     def limited(self) -> bool:
         """Whether components may vanish, so that their number is an upper limit: one precision for each
         component is common to the rows of all axes."""
-        first, *rest = (f.precision for f in self.typical.main)
-        return isinstance(first, Gammas) and all(one == first for one in rest)
+        first, *rest = (f.precision for f in self.structure.main)
+        common = "." not in first.site  # the entry of a mapping belongs to one axis
+        return isinstance(first, Gammas) and common and all(one == first for one in rest)
 
     def params(self, values: dict[str, Any]) -> Any:
         """Params with these values of sites, and no others."""
@@ -90,7 +76,7 @@ class Composition:
     def objective(self, p: Any, data: Any, h: Any) -> jax.Array:
         """Minus the log joint, up to a constant."""
         s = self.at(h)
-        fit = self.observed.energy(p, s.scores(p, data.cells), data, h)
+        fit = self.observed.energy(p, s.scores(p, data), data, h)
         return fit + factors.energy(s.every, p, data, h)
 
     def model(self, data: Any, h: Any) -> None:
@@ -98,7 +84,7 @@ class Composition:
         s = self.at(h)
         rows = factors.sample(s.every, data, s.lengths(data), h)
         p = self.params(rows)
-        self.observed.sampled(p, s.scores(p, data.cells), data, h)
+        self.observed.sampled(p, s.scores(p, data), data, h)
 
     def predict(self, p: Any, query: Any, h: Any) -> Any:
         """The law of the queried cells."""
@@ -107,9 +93,10 @@ class Composition:
     # -- conditionals, the solver and moves ---------------------------------------------------------------
     def conditional(self, site: str, p: Any, data: Any, h: Any, *auxiliary: Any) -> Any:
         """The law of a site given all others, and given the auxiliary variables of the observations."""
-        s = self.at(h)
-        if own := self.observed.conditionals.get(site):
-            return own(p, s.scores(p, data.cells), data, h, *auxiliary)
+        s, (name, *key) = self.at(h), site.split(".", 1)
+        for given, own in self.observed.conditionals.items():
+            if field(given) == name:
+                return own(p, s.scores(p, data), data, h, *auxiliary, *key)
         for f in s.every:
             if site == f.rows:
                 return s.rows(p, data, f, h, *self.observed.target(p, data, h, *auxiliary))
@@ -117,7 +104,7 @@ class Composition:
 
     def conditionals(self) -> dict[str, Any]:
         """{field: f(params, data, hyper, *auxiliary[, key])} in the order of a sweep."""
-        every = self.typical.every
+        every = self.structure.every
         links = [f"{name}.{f.axis}" for f in every if f.link for name in (f.link, f.ridge)]
         links.sort(key=lambda site: field(site) in {f.ridge for f in every})
         own = [
@@ -140,59 +127,51 @@ class Composition:
         return {name: law(name) for name in self.order or usual}
 
     def held(self, h: Any) -> tuple[str, ...]:
-        """What stands above the rows, and the law's own sites, if empirical Bayes set them."""
+        """The fields of what stands above the rows, and the law's own, if empirical Bayes set them."""
         if getattr(h, "scales", "joint") == "joint":
             return ()
         every = self.at(h).every
-        above = [site for f in every for site in (f.mean, f.level, f.precision.site) if site]
-        links = [
-            f"{name}.{group}{f.axis}"
-            for f in every if f.link
-            for name in (f.link, f.ridge)
-            for group in ("", "implicit_")
-        ]  # fmt: skip
-        return *dict.fromkeys([*above, *links]), *self.observed.held(h)
+        above = [(f.mean, f.level, f.precision.site, f.link, f.ridge) for f in every]
+        fields = dict.fromkeys(field(site) for sites in above for site in sites if site)
+        return *fields, *self.observed.held(h)
 
     def augment(self, p: Any, data: Any, h: Any) -> Any:
         """The law of the auxiliary variables of the observations."""
-        return self.observed.augment(p, self.at(h).scores(p, data.cells), data, h)
+        return self.observed.augment(p, self.at(h).scores(p, data), data, h)
 
     def update(self, p: Any, data: Any, h: Any, *auxiliary: Any) -> Any:
-        """Every block at the mode of its conditional; then, in a matrix, the scale of U against V at which J
-        is lowest."""
+        """Every block at the mode of its conditional; then, if the structure is `balanced`, the scales of its
+        factors against one another at which J is lowest."""
         s, held = self.at(h), self.held(h)
         p = settled(p, self.conditionals(), held, data, h, *auxiliary)
-        learned = any(f.precision.site for f in s.main)
-        if held or not learned or not isinstance(s, Matrix):
+        if held or not s.balanced or not any(f.precision.site for f in s.main):
             return p
-        return scales.lowest(s.every, s.main, p, data, h)
+        for groups in s.opposed(data):
+            p = scales.lowest(s.every, groups, p, data, h)
+        return p
 
     def rescale(self, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
-        """Draw the scale of each factor against the next, which the cells do not determine."""
+        """Draw the scale of factors against one another, which the cells do not determine."""
         s = self.at(h)
-        return scales.rescale(s.every, s.main, key, p, data, h)
+        for number, groups in enumerate(opposed := s.opposed(data)):
+            own = key if len(opposed) == 1 else jax.random.fold_in(key, number)
+            p = scales.rescaled(own, s.every, groups, p, data, h)
+        return p
 
     def swell(self, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
-        """Metropolis steps of the common scale of the scores and all thresholds."""
-        s = self.at(h)
-        x = s.scores(p, data.cells)
-
-        def rest(t: jax.Array) -> jax.Array:
-            return self.observed.grown(p, t, x, data, h)[1]
-
-        t, p = scales.swollen(key, s.every, (s.main[0], *s.biases), p, data, h, rest)
-        return self.observed.grown(p, t, x, data, h)[0]
+        """Metropolis steps of the scale of scores, and of thresholds that grow with them."""
+        return self.at(h).swollen(key, p, data, h, self.observed.grown)
 
     def moves(self) -> dict[str, Any]:
         """The moves of the law, and those of scales that are learned."""
 
         def given(move: Any, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
-            return move(key, p, self.at(h).scores(p, data.cells), data, h)
+            return move(key, p, self.at(h).scores(p, data), data, h)
 
         own = getattr(self.observed, "moves", {})
         found: dict[str, Any] = {name: partial(given, move) for name, move in own.items()}
         found |= {"swell": self.swell} if hasattr(self.observed, "grown") else {}
-        learned = any(f.precision.site for f in self.typical.every)
+        learned = any(f.precision.site for f in self.structure.every)
         return found | ({"rescale": self.rescale} if learned else {})
 
     def init(self, key: jax.Array, data: Any, h: Any) -> Any:
@@ -200,7 +179,7 @@ class Composition:
         match; rows of a given precision are drawn from their prior."""
         s, unit = self.at(h), self.observed.unit(data, h)
         K, lengths, found = h.n_components, s.lengths(data), self.observed.first(data, h)
-        usual = ((SHARE * unit) ** 2 / K) ** (0.5 / len(s.main))
+        usual = ((SHARE * unit) ** 2 / K) ** (0.5 / s.degree)
         for f, own in zip(s.every, jax.random.split(key, len(s.every)), strict=True):
             sd = usual if f.precision.site else getattr(h, f.precision.sd)
             n, width = lengths[f.axis], f.width(h)
@@ -211,10 +190,9 @@ class Composition:
                 found[f.mean] = jnp.zeros(width)
             found |= {f.level: jnp.zeros(())} if f.level else {}
             for group in [x for x in data.x if x.endswith(f.axis)] if f.link else []:
-                # as if features explain half the variance of the rows; indicators have rows of length 1
-                x, size = data.x[group], 1 if group.startswith("implicit") else data.x[group].width
-                found[f"{f.link}.{group}"] = jnp.zeros((x.width, width))
-                found[f"{f.ridge}.{group}"] = jnp.asarray(float(size))
+                found[f"{f.link}.{group}"] = jnp.zeros((data.x[group].width, width))
+                # as if features explain half the variance of the rows
+                found[f"{f.ridge}.{group}"] = jnp.asarray(float(data.x[group].width))
         return self.params(found)
 
     # -- the variational law ------------------------------------------------------------------------------
@@ -237,9 +215,9 @@ class Composition:
             return fit - factor_beliefs.energy(s.every, q, data, h)
 
         def laws(q: Any) -> dict[str, Any]:
-            tensor = not isinstance(self.structure, Matrix)
-            names = [f"U.{m}" for m in q.U] if tensor else [n for n, x in q._asdict().items() if x]
-            return factor_beliefs.laws(self.seen(names).every, q) | self.observed.laws(q)
+            fields = {name: x for name, x in q._asdict().items() if x}
+            s = self.structure.seen([*fields, *flattened(fields)])
+            return factor_beliefs.laws(s.every, q) | self.observed.laws(q)
 
         def widened(key: jax.Array, q: Any, data: Any, h: Any) -> tuple[Any, jax.Array]:
             bound = lambda x, variance: self.observed.bound(q, x, variance, data, h)  # noqa: E731
@@ -250,29 +228,30 @@ class Composition:
 
     # -- symmetries and axes --------------------------------------------------------------------------------
     def gauge(self, names: Any) -> tuple[Rotation | Permutation, ...]:
-        """Factors of a matrix rotate together, if their precisions turn with them or are round; components
-        may be reordered in any structure, and may change their signs in two factors at a time."""
-        main = self.seen(names).main
-        axes = {s: k for f in main for s, k in ((f.rows, 1), (f.mean, 0)) if s}
-        links = {f.link for f in main if f.link}
+        """Factors rotate together if the structure does and their precisions turn with them or are round.
+        Components may be reordered in any structure, and may change their signs: all factors of one that
+        rotates, and of another two factors at a time."""
+        s = self.structure.seen(names)
+        axes = {site: k for f in s.main for site, k in ((f.rows, 1), (f.mean, 0)) if site}
+        links = {f.link for f in s.main if f.link}
         axes |= {name: 1 for name in names if field(name) in links}
-        forms = tuple(f.precision.site for f in main if isinstance(f.precision, Wishart))
-        diagonal = {f.precision.site: 0 for f in main if isinstance(f.precision, Gammas)}
-        if len(main) == 2 and not diagonal and isinstance(self.structure, Matrix):
-            floating = getattr(self.observed, "floating", False)
-            return (Rotation((main[0].rows, main[1].rows), axes, forms, floating=floating),)
-        if isinstance(self.structure, Matrix):
+        forms = tuple(f.precision.site for f in s.main if isinstance(f.precision, Wishart))
+        diagonal = {f.precision.site: 0 for f in s.main if isinstance(f.precision, Gammas)}
+        if s.rotates and not diagonal:
+            floating = {*map(field, names)} & {*getattr(self.observed, "floating", ())}
+            pair = s.main[0].rows, s.main[1].rows
+            return (Rotation(pair, axes, forms, floating=bool(floating)),)
+        if s.rotates:
             return (Permutation(axes | diagonal, signed=tuple(axes)),)
-        own = [(f.rows, f.mean, f.precision.site) for f in main]
+        own = [(f.rows, f.mean, f.precision.site) for f in s.main]
         modes = tuple(tuple(s for s in sites if s in axes or s in forms) for sites in own)
         return (Permutation(axes | diagonal, forms=forms, modes=modes),)
 
     def dims(self) -> dict[str, tuple[str, ...]]:
         """{field: names of its axes}."""
         found: dict[str, tuple[str, ...]] = dict(self.observed.sites)
-        for f in self.typical.every:
-            axis = f.axis if isinstance(self.structure, Matrix) else "{key}"
-            found[field(f.rows)] = (axis,) if f.bias else (axis, "component")
+        for f in self.structure.every:
+            found[field(f.rows)] = (f.axis,) if f.bias else (f.axis, "component")
             if f.mean:
                 found[field(f.mean)] = ("component",)
             if f.level:
@@ -296,8 +275,8 @@ def composed(
     home: str,
     Params: Any,
     Hyper: Any,
-    structure: Matrix | Callable[[tuple[str, ...]], Tensor],
-    observed: Any,
+    structure: Structure,
+    observed: Observed,
     moves: dict[str, Any] | None = None,
     order: tuple[str, ...] = (),
     together: tuple[str, ...] = (),

@@ -26,13 +26,14 @@ SMALL = 0.1  # size of the start's random factors besides the biases
 
 def estimated(
     main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float, own: Any,
-    observe: Observe, early: Early | None = None,
+    observe: Observe, early: Early | None = None, cells: Any = None,
 ) -> tuple[dict[str, Any], Any]:  # fmt: skip
     """{site: value} of factors with Wishart precisions, with scales for a point fit, and the law's own
-    parameters. `y` are the values that scores explain, and `unit` is their standard deviation."""
+    parameters. `y` are the values that scores explain, and `unit` is their standard deviation. `cells` are
+    those of all matrices, if there are several."""
     x = [data.x.get(f.axis) if f.link else None for f in main]
     begun = starts(main, p, data, h, y, unit)
-    sides, own = bayes.estimated(begun, Problem(data.cells, x, h, observe, early), own)
+    sides, own = bayes.estimated(begun, Problem(cells or data.cells, x, h, observe, early), own)
     found: dict[str, Any] = {}
     for f, side in zip(main, sides, strict=True):
         found |= {f.rows: side.mean, f.mean: side.mu, f.precision.site: side.precision}
@@ -49,22 +50,26 @@ def links(f: Factor) -> tuple[str, str]:
 def starts(
     main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float
 ) -> list[list[Side]]:
-    """The factors of p, and factors whose first components are biases of the axes: component m is the bias of
-    axis m times a constant of every other axis. Their mean is in the first of them. mu and the precision fit
-    these rows: with a wide prior the first sweeps would overfit, and would not recover."""
+    """The factors of p, and factors whose first components are biases of the axes of the data: component m is
+    the bias of axis m times a constant of every other axis. Their mean is in the first of them. Factors of
+    further axes, which other matrices have, stay small. mu and the precision fit these rows: with a wide
+    prior the first sweeps would overfit, and would not recover."""
     sides = [
         bayes.certain(*(get(p, site) for site in (f.rows, f.mean, f.precision.site, *links(f))))
         for f in main
     ]
-    M, a = len(main), unit ** (1 / len(main))
+    M = len(data.cells.shape)
+    a = unit ** (1 / M)
     if h.n_components < M:
         return [sides]
     mean = jnp.mean(y)
     found = biases(data.cells, y - mean)
     found[0] = found[0] + mean
     begun = []
-    for m, (side, own) in enumerate(zip(sides, found, strict=True)):
-        rows = (SMALL * side.mean).at[:, :M].set(a).at[:, m].set(own / a ** (M - 1))
+    for m, side in enumerate(sides):
+        rows = SMALL * side.mean
+        if m < M:
+            rows = rows.at[:, :M].set(a).at[:, m].set(found[m] / a ** (M - 1))
         begun.append(bayes.fitted(side._replace(mean=rows), h)._replace(B=side.B, ridge=side.ridge))
     return [sides, begun]
 

@@ -13,7 +13,8 @@ Memory: one n x K x K table for each factor, and copies of it only inside a swee
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,7 @@ from bayesfac.core.laws.beliefs import (
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, inner, pick, products
 from bayesfac.parts import factor_beliefs as law
+from bayesfac.parts import scales
 from bayesfac.parts.factors import Factor, new_bias, new_row
 from bayesfac.parts.sites import get, put
 
@@ -47,34 +49,58 @@ def ordered(cells: Any, f: Factor) -> tuple[Any, Any]:
     return (cells.by_row, cells.row) if f.axis == "user" else (cells.by_col, cells.col)
 
 
-class Matrix(NamedTuple):
+@dataclass(frozen=True)
+class Matrix:
     """The factors of users and items, in this order, and of their biases."""
 
     main: tuple[Factor, Factor]
     biases: tuple[Factor, ...] = ()
+    degree: ClassVar[int] = 2
+    rotates: ClassVar[bool] = True
+    balanced: ClassVar[bool] = True
 
     @property
     def every(self) -> tuple[Factor, ...]:
         return self.main + self.biases
 
+    def at(self, h: Any) -> Self:
+        return self if getattr(h, "biases", True) else replace(self, biases=())
+
+    def seen(self, names: Any) -> Self:
+        return replace(self, biases=tuple(f for f in self.biases if f.rows in names))
+
     def lengths(self, data: Any) -> dict[str, int]:
-        """{axis: number of rows}."""
         return dict(zip(("user", "item"), data.shape, strict=True))
+
+    def opposed(self, data: Any) -> list[scales.Groups]:
+        return [(self.main[:1], self.main[1:])]
 
     def offsets(self, p: Any, cells: Any, without: Factor | None = None) -> Any:
         """The biases at the cells, but one."""
         own = (f for f in self.biases if f != without)
         return sum((get(p, f.rows)[ordered(cells, f)[1]] for f in own), 0.0)
 
-    def scores(self, p: Any, cells: Any) -> jax.Array:
+    def scores(self, p: Any, data: Any) -> jax.Array:
         one, two = self.main
-        return self.offsets(p, cells) + inner(get(p, one.rows), get(p, two.rows), cells)
+        return self.offsets(p, data.cells) + inner(get(p, one.rows), get(p, two.rows), data.cells)
+
+    def swollen(self, key: jax.Array, p: Any, data: Any, h: Any, grown: Any) -> Any:
+        """Metropolis steps of the common scale of the scores and all thresholds."""
+        width, walk = jax.random.split(key)
+        step = 2 / len(data) ** 0.5 * jnp.exp(jax.random.normal(width, ()))
+        own = [(f, jnp.eye(f.width(h))) for f in (self.main[0], *self.biases)]
+        x = self.scores(p, data)
+
+        def rest(t: jax.Array) -> jax.Array:
+            return grown(p, t, jnp.exp(t) * x, data, h)[1]
+
+        t, q = scales.swollen(walk, step, self.every, own, p, data, h, rest)
+        return grown(q, t, x, data, h)[0]
 
     def rows(
         self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any, zeros: float = 0.0
     ) -> Any:
-        """The law of a factor's rows, where cells observe the scores as `target` with precision `weight`, and
-        every cell of the table observes 0 with the precision `zeros`."""
+        """Every cell of the table also observes 0 with the precision `zeros`."""
         if f.bias:
             return self.bias(p, data, f, h, target, weight)
         cells, centre = data.cells, f.explained(p, data)

@@ -11,6 +11,11 @@ def normal_wishart(axis: str, rows: str, own: str = "") -> Factor:
     return Factor(axis, rows, Wishart(f"Lambda{end}"), f"mu{end}", *links)
 
 
+def keyed(key: str) -> Factor:
+    """The factor of a mode or of a kind of label, with the sites U.KEY, mu.KEY and Lambda.KEY."""
+    return normal_wishart(key, f"U.{key}", f".{key}")
+
+
 def ridge(axis: str, rows: str, sd: str, *, linked: bool = True) -> Factor:
     """Rows about 0 with a given standard deviation."""
     return Factor(axis, rows, Given(sd), "", *(("B", "ridge") if linked else ()))

@@ -9,7 +9,6 @@ diag(Q'S0 P Q) / 2 of its prior, and b is 0. If P is given, or shared with a fac
 a is 0 and b is diag(Q'P S Q) / 2. J has no Jacobians: there c is replaced by d.
 """
 
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +21,8 @@ from bayesfac.parts.precisions import Wishart
 from bayesfac.parts.sites import get, put
 
 FRAMES = 4  # random rotations in which `mixed` draws scales, in one sweep
+# factors whose scales move one way, and those that move the other way
+Groups = tuple[Factors, Factors]
 
 
 class Along(NamedTuple):
@@ -39,8 +40,8 @@ def moves(every: Factors, f: Factor) -> bool:
 
 
 def along(every: Factors, f: Factor, p: Any, data: Any, h: Any, Q: jax.Array) -> Along:
-    """The coefficients for the frame Q."""
-    P, none, free = f.P(p, h), jnp.zeros(len(Q)), 0.0
+    """The coefficients for the directions in the columns of Q."""
+    P, none, free = f.P(p, h), jnp.zeros(Q.shape[1]), 0.0
     S, N = squares(p, data, f, h)
     if f.level:  # its prior does not move with P
         none, free = none + 0.5 * (get(p, f.level) / h.scale_level) ** 2, 1.0
@@ -70,36 +71,38 @@ def stretched(every: Factors, p: Any, f: Factor, T: jax.Array, inverse: jax.Arra
     return carried(matched(every, p, f, inverse, h), f, T)
 
 
-def both(every: Factors, pair: tuple[Factor, Factor], *given: Any) -> Along:
-    """The coefficients of u -> T u, v -> T^-1 v."""
-    one, two = (along(every, f, *given) for f in pair)
+def both(every: Factors, groups: Groups, *given: Any) -> Along:
+    """The coefficients of u -> T u in one group, v -> T^-1 v in the other."""
+    each = ([along(every, f, *given) for f in group] for group in groups)
+    one, two = (Along._make(map(sum, zip(*found, strict=True))) for found in each)
     return Along(one.a + two.b, one.b + two.a, one.c - two.c, one.d - two.d)
 
 
-def turned(
-    every: Factors, pair: tuple[Factor, Factor], p: Any, h: Any, t: jax.Array, Q: jax.Array
-) -> Any:
-    """u -> T u, v -> T^-1 v."""
+def turned(every: Factors, groups: Groups, p: Any, h: Any, t: jax.Array, Q: jax.Array) -> Any:
+    """u -> T u in one group, v -> T^-1 v in the other."""
     T, inverse = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
-    p = stretched(every, p, pair[0], T, inverse, h)
-    return stretched(every, p, pair[1], inverse, T, h)
+    for group, A, B in zip(groups, (T, inverse), (inverse, T), strict=True):
+        for f in group:
+            p = stretched(every, p, f, A, B, h)
+    return p
 
 
-def lowest(every: Factors, pair: tuple[Factor, Factor], p: Any, data: Any, h: Any) -> Any:
+def lowest(every: Factors, groups: Groups, p: Any, data: Any, h: Any) -> Any:
     """The scales at which J is lowest: a e^-2t + b e^2t + d t."""
-    eye = jnp.eye(pair[0].width(h))
-    a, b, _, d = both(every, pair, p, data, h, eye)
+    eye = jnp.eye(groups[0][0].width(h))
+    a, b, _, d = both(every, groups, p, data, h, eye)
     t = jnp.log((jnp.sqrt(d**2 + 16 * a * b) - d) / (4 * b)) / 2
-    return turned(every, pair, p, h, t, eye)
+    return turned(every, groups, p, h, t, eye)
 
 
-def rescaled(key: jax.Array, every: Factors, pair: Any, p: Any, data: Any, h: Any) -> Any:
+def rescaled(key: jax.Array, every: Factors, groups: Groups, p: Any, data: Any, h: Any) -> Any:
     """Draw the scales exactly (Liu & Sabatti 2000)."""
-    if len(pair) == len([f for f in every if not f.bias]) and all(free(every, f) for f in pair):
-        return mixed(key, every, pair, p, data, h)
-    eye = jnp.eye(pair[0].width(h))
-    a, b, c, _ = both(every, pair, p, data, h, eye)
-    return turned(every, pair, p, h, balance(key, a, b, c), eye)
+    moved = [f for group in groups for f in group]
+    if len(moved) == len([f for f in every if not f.bias]) and all(free(every, f) for f in moved):
+        return mixed(key, every, groups, p, data, h)
+    eye = jnp.eye(moved[0].width(h))
+    a, b, c, _ = both(every, groups, p, data, h, eye)
+    return turned(every, groups, p, h, balance(key, a, b, c), eye)
 
 
 def free(every: Factors, f: Factor) -> bool:
@@ -107,49 +110,43 @@ def free(every: Factors, f: Factor) -> bool:
     return isinstance(f.precision, Wishart) and moves(every, f)
 
 
-def mixed(key: jax.Array, every: Factors, pair: Any, p: Any, data: Any, h: Any) -> Any:
-    """Draw the scales of two factors that may be rotated, in several random frames.
+def mixed(key: jax.Array, every: Factors, groups: Groups, p: Any, data: Any, h: Any) -> Any:
+    """Draw the scales of factors that may be rotated, in several random frames.
 
     With one fixed frame components would be scaled but never mixed, and the eigenvalues of the precisions
     would mix slowly. The scales depend on the precisions alone, so the rows are multiplied once, at the end.
     """
-    one, two = pair
-    K = one.width(h)
+    K = groups[0][0].width(h)
 
     def turn(number: int, state: tuple) -> tuple:
         q, A, inverse = put(p, state[0]), *state[1:]
         frame, scale = jax.random.split(jax.random.fold_in(key, number))
         Q = jnp.linalg.qr(jax.random.normal(frame, (K, K)))[0]
-        a, b, c, _ = both(every, pair, q, data, h, Q)
+        a, b, c, _ = both(every, groups, q, data, h, Q)
         t = balance(scale, a, b, c)
         S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
-        q = matched(every, matched(every, q, one, T, h), two, S, h)
+        for group, other in zip(groups, (T, S), strict=True):
+            for f in group:
+                q = matched(every, q, f, other, h)
         return {site: get(q, site) for site in state[0]}, A @ S, inverse @ T
 
-    eye, sites = jnp.eye(K), [f.precision.site for f in pair]
+    eye, sites = jnp.eye(K), [f.precision.site for group in groups for f in group]
     begin = {site: get(p, site) for site in sites}, eye, eye
-    precisions, A, inverse = jax.lax.fori_loop(0, FRAMES, turn, begin)
-    return carried(carried(put(p, precisions), one, A), two, inverse)
-
-
-def rescale(every: Factors, main: Factors, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
-    """The scales of each factor against the next."""
-    for number, pair in enumerate(pairwise(main)):
-        own = key if len(main) == 2 else jax.random.fold_in(key, number)
-        p = rescaled(own, every, pair, p, data, h)
+    precisions, *by = jax.lax.fori_loop(0, FRAMES, turn, begin)
+    p = put(p, precisions)
+    for group, A in zip(groups, by, strict=True):
+        for f in group:
+            p = carried(p, f, A)
     return p
 
 
 def swollen(
-    key: jax.Array, every: Factors, own: Factors, p: Any, data: Any, h: Any, rest: Any
-) -> tuple[jax.Array, Any]:
-    """Metropolis steps along u -> c u of these factors, with all that is above them; return t = log c and p.
-
-    The caller multiplies its thresholds by c too, because with blocks alone thresholds and factors mix
-    slowly. `rest(t)` is the log density, with Jacobians, of all sites but those of the factors.
-    """
-    eyes = [jnp.eye(f.width(h)) for f in own]
-    slopes = [along(every, f, p, data, h, eye) for f, eye in zip(own, eyes, strict=True)]
+    key: jax.Array, step: Any, every: Factors, own: list[tuple[Factor, jax.Array]],
+    p: Any, data: Any, h: Any, rest: Any, times: int = 2,
+) -> tuple[jax.Array, Any]:  # fmt: skip
+    """Metropolis steps along u -> c u in the directions Q of these factors, with all that is above them;
+    return t = log c and p. `rest(t)` is the log density, with Jacobians, of all other sites and the cells."""
+    slopes = [along(every, f, p, data, h, Q) for f, Q in own]
 
     def density(t: jax.Array) -> jax.Array:
         t = t[0, 0]
@@ -159,9 +156,8 @@ def swollen(
         )
         return (rest(t) - cost)[None]
 
-    width, walk = jax.random.split(key)
-    step = 2 / len(data) ** 0.5 * jnp.exp(jax.random.normal(width, ()))
-    t = metropolis(walk, jnp.zeros((1, 1)), step, density, times=2)[0, 0]
-    for f, eye in zip(own, eyes, strict=True):
-        p = stretched(every, p, f, jnp.exp(t) * eye, jnp.exp(-t) * eye, h)
+    t = metropolis(key, jnp.zeros((1, 1)), step, density, times)[0, 0]
+    for f, Q in own:
+        T, inverse = (jnp.eye(len(Q)) + jnp.expm1(sign * t) * Q @ Q.T for sign in (1, -1))
+        p = stretched(every, p, f, T, inverse, h)
     return t, p

@@ -6,7 +6,10 @@ second moments of products are products of second moments:
     S_i^-1 = E P + sum_c w_c prod_m (m m' + S),   m_i = S_i (E[P mu] + sum_c w_c t_c prod_m m)
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,38 +22,69 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.multilinear import multilinear, multiplied, others
 from bayesfac.parts import factor_beliefs as law
 from bayesfac.parts.factors import Factor, new_row
+from bayesfac.parts.scales import Groups
 from bayesfac.parts.sites import get, put
 
 CELLS = 5000  # number of cells whose predictions a probe sums
 
 
-class Tensor(NamedTuple):
-    """One factor for each mode, in the order in which cells name the modes."""
+@dataclass(frozen=True)
+class Keyed:
+    """Factors whose sites are entries of mappings: `factor(key)` for each mode, or for each kind of label.
 
-    main: tuple[Factor, ...]
+    Before the keys are known, one stands for all.
+    """
+
+    factor: Callable[[str], Factor]
+    keys: tuple[str, ...] = ("{key}",)
     biases: tuple[Factor, ...] = ()
+    balanced: ClassVar[bool] = False
+
+    @property
+    def main(self) -> tuple[Factor, ...]:
+        return tuple(map(self.factor, self.keys))
 
     @property
     def every(self) -> tuple[Factor, ...]:
         return self.main
 
+    def seen(self, names: Any) -> Self:
+        return replace(self, keys=tuple(n.partition(".")[2] for n in names if n.startswith("U.")))
+
+    def cells(self, data: Any) -> Any:
+        """Cells that have the rows of each key in a layout of their own."""
+        return data.cells
+
     def lengths(self, data: Any) -> dict[str, int]:
-        """{mode: number of rows}."""
-        return dict(zip(data.modes, data.shape, strict=True))
+        return dict(zip(self.keys, self.cells(data).shape, strict=True))
 
     def tables(self, p: Any) -> list[jax.Array]:
         return [get(p, f.rows) for f in self.main]
 
-    def scores(self, p: Any, cells: Any) -> jax.Array:
-        return multiplied(self.tables(p), cells)
-
     def rows(self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any) -> GaussianRows:
-        """The law of the rows of a mode, where cells observe the scores as `target` with precision
-        `weight`."""
-        m, P, mu = self.main.index(f), f.P(p, h), get(p, f.mean)
+        m, P, mu, cells = self.main.index(f), f.P(p, h), get(p, f.mean), self.cells(data)
         shift = jnp.zeros(len(P), P.dtype) if mu is None else P @ mu
-        table = others(self.tables(p), m, data.cells)
-        return GaussianRows(data.cells.modes[m], target, table, weight, P, shift)
+        table = others(self.tables(p), m, cells)
+        return GaussianRows(cells.modes[m], target, table, weight, P, shift)
+
+
+class Tensor(Keyed):
+    """One factor for each mode, in the order in which cells name the modes."""
+
+    rotates: ClassVar[bool] = False
+
+    @property
+    def degree(self) -> int:
+        return len(self.keys)
+
+    def at(self, h: Any) -> Self:
+        return replace(self, keys=h.modes)
+
+    def scores(self, p: Any, data: Any) -> jax.Array:
+        return multiplied(self.tables(p), data.cells)
+
+    def opposed(self, data: Any) -> list[Groups]:
+        return [((one,), (two,)) for one, two in pairwise(self.main)]
 
     def predicted(self, p: Any, query: Query | Grid, h: Any) -> tuple[jax.Array, jax.Array]:
         """Mean and variance of the scores; rows without training data are drawn from their priors."""

@@ -77,7 +77,7 @@ def test_a_point_keeps_what_empirical_bayes_set(key):
     q = BPMF.solver.update(p, data, estimated)
     moved = {site for site in sites(p) if not np.array_equal(sites(p)[site], sites(q)[site])}
     assert moved == {"U", "V"} and BPMF.solver.held(hyper) == ()
-    assert {"mu_U", "Lambda_V", "alpha", "B.user", "ridge.item"} <= set(BPMF.solver.held(estimated))
+    assert {"mu_U", "Lambda_V", "alpha", "B", "ridge"} <= set(BPMF.solver.held(estimated))
 
 
 def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, key):
@@ -95,6 +95,14 @@ def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, ke
 def test_vb_of_biases_with_learned_precisions_is_not_offered():
     assert not REGISTRY["fm"].parts.bounded and REGISTRY["fm"].variational is None
     assert REGISTRY["pmf"].parts.bounded and REGISTRY["pmf"].variational
+
+
+def test_methods_keep_the_moves_of_their_parts():
+    """Without them a chain never changes the thresholds."""
+    made = [method for method in REGISTRY.values() if method.parts]
+    assert len(made) >= 10
+    for method in made:
+        assert {*method.parts.moves()} <= {*method.gibbs.moves}, method.name
 
 
 def test_new_rows_have_the_means_of_their_priors(key):

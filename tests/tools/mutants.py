@@ -12,7 +12,6 @@ from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.graphs import degrees
 from bayesfac.core.kernels import sparse
 from bayesfac.core.kernels.sparse import ratio_step, spread
-from bayesfac.core.laws.normal_wishart import normal_wishart_precision
 from bayesfac.core.math import normalise
 from bayesfac.core.method import REGISTRY, laws_of
 from bayesfac.labels.models.labels import leml
@@ -208,7 +207,9 @@ def a_block_is_frozen(p, data, h):
 
 @plant(B, "conditionals.Lambda_U", "conditionals")
 def the_mean_itself_is_no_row(p, data, h):
-    return normal_wishart_precision(p.U, p.mu_U, h._replace(beta0=0.0))
+    right = B.gibbs.conditionals["Lambda_U"](p, data, h)
+    S = right.rate_matrix - h.beta0 * jnp.outer(p.mu_U, p.mu_U)
+    return dist.Wishart(right.concentration, rate_matrix=S)
 
 
 @plant(B, "conditionals.alpha", "conditionals")

@@ -3,11 +3,12 @@
 import jax.numpy as jnp
 
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.normal_wishart import normal_wishart_energy
 from bayesfac.core.math import inner
 from bayesfac.models.counts import hpf, wrmf
 from bayesfac.models.ratings import gplvm
 from bayesfac.models.tensors import cp
+from bayesfac.parts import factors
+from bayesfac.parts.priors import keyed
 from tests.tools.mutants import plant
 
 F, W = hpf.METHOD, wrmf.METHOD
@@ -64,9 +65,7 @@ C = cp.METHOD
 
 @plant(C, "objective", "joint")
 def the_last_mode_has_no_prior(p, data, h):
-    return cp.objective(p, data, h) - normal_wishart_energy(
-        *(site[data.modes[-1]] for site in p[:3]), h
-    )
+    return cp.objective(p, data, h) - factors.energy([keyed(data.modes[-1])], p, data, h)
 
 
 @plant(C, "conditionals.U", "conditionals")

@@ -4,9 +4,11 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from bayesfac.core.laws import cuts
-from bayesfac.core.laws.normal_wishart import normal_wishart_energy
 from bayesfac.models.collective import cmf
 from bayesfac.models.ratings import ard_mf
+from bayesfac.parts import factors
+from bayesfac.parts.matrices import products
+from bayesfac.parts.priors import keyed
 from tests.tools.mutants import plant
 
 A = ard_mf.METHOD
@@ -30,8 +32,7 @@ C = cmf.METHOD
 
 @plant(C, "objective", "joint")
 def words_have_no_prior(p, data, h):
-    rows = (site["word"] for site in p[:3])
-    return cmf.objective(p, data, h) - normal_wishart_energy(*rows, h)
+    return cmf.objective(p, data, h) - factors.energy([keyed("word")], p, data, h)
 
 
 @plant(C, "objective", "joint")
@@ -42,16 +43,17 @@ def thresholds_have_no_prior(p, data, h):
 @plant(C, "conditionals.U", "conditionals")
 def users_do_not_see_their_tags(p, data, h, z, kind):
     far = p.U | {"tag": 0 * p.U["tag"]}
-    return cmf.conditional_U(p._replace(U=far) if kind == "user" else p, data, h, z, kind)
+    right = p._replace(U=far) if kind == "user" else p
+    return C.gibbs.conditionals["U"](right, data, h, z, kind)
 
 
 @plant(C, "conditionals.alpha", "conditionals")
 def one_noise_for_all_matrices(p, data, h, z, name):
-    return cmf.conditional_alpha(p, data, h, z, "ratings")
+    return C.gibbs.conditionals["alpha"](p, data, h, z, "ratings")
 
 
 @plant(C, "update", "golden")
 def the_mean_of_a_precision_and_not_its_mode_in_cmf(p, data, h):
-    z = cmf.below(p, data, h)
-    new = {kind: cmf.conditional_Lambda(p, data, h, z, kind).mean for kind in p.U}
+    z = cmf.LAW.touching(p, products(p.U, data), data, h)
+    new = {kind: C.gibbs.conditionals["Lambda"](p, data, h, z, kind).mean for kind in p.U}
     return cmf.update(p, data, h)._replace(Lambda=new)

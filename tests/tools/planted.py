@@ -70,7 +70,7 @@ def planted():  # noqa: C901  # a list of bugs, not a branch
 
     def scaled(key, p, data, hyper):
         t, eye = 0.3 * jax.random.normal(key, (p.U.shape[1],)), jnp.eye(p.U.shape[1])
-        return turned(SIDES, SIDES, p, hyper, t, eye)  # ignores the prior
+        return turned(SIDES, (SIDES[:1], SIDES[1:]), p, hyper, t, eye)  # ignores the prior
 
     cp = REGISTRY["cp"]
 

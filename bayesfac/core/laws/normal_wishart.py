@@ -1,15 +1,13 @@
 """Normal-Wishart priors of the rows of a factor, as in Bayesian matrix factorization.
 
 Lambda ~ Wishart(K, I / rate), mu ~ N(0, (beta0 Lambda)^-1) and rows x_i ~ N(mu, Lambda^-1). This file has
-the energy (minus the log density) and the conditionals of one factor, their modes, and a draw of the
-relative scale of two factors.
+the law of rows, modes of conditionals, and a draw of the relative scale of factors.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
@@ -18,9 +16,7 @@ from bayesfac.core.laws.distributions import NormalRows
 from bayesfac.core.laws.links import Links
 from bayesfac.core.method import laws_in
 
-FRAMES = 4  # random rotations in which `rescaled` draws scales, in one sweep
 NORMAL = (dist.Normal, dist.MultivariateNormal, NormalRows, Links)  # laws whose mode is their mean
-Tables = dict[str, jax.Array]
 
 
 class RowAffine(Transform):
@@ -60,45 +56,6 @@ def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribu
     )
 
 
-def sample_hyper(mean: str, scale: str, K: int, hyper: Any) -> tuple[jax.Array, jax.Array]:
-    """Sample the sites Lambda (`scale`) and mu (`mean`) of a factor; return mu and Lambda."""
-    wishart = dist.Wishart(float(K), scale_tril=jnp.eye(K) / hyper.rate**0.5)
-    precision = numpyro.sample(scale, wishart)
-    spread = dist.MultivariateNormal(jnp.zeros(K), precision_matrix=hyper.beta0 * precision)
-    return numpyro.sample(mean, spread), precision
-
-
-def normal_wishart_energy(x: jax.Array, mu: jax.Array, precision: jax.Array, h: Any) -> jax.Array:
-    """Minus the log density of rows, mean and precision (L), without constants.
-
-    1/2 sum (x - mu)' L (x - mu) - n/2 log|L| + beta0/2 mu' L mu - 1/2 log|L| + rate/2 tr L + 1/2 log|L|; the
-    last term is -(nu0 - K - 1)/2 log|L| at nu0 = K and cancels the -1/2 log|L| of mu.
-    """
-    logdet = jnp.linalg.slogdet(precision)[1]
-    rows = jnp.sum((x - mu) @ precision * (x - mu)) - x.shape[0] * logdet
-    return 0.5 * (rows + h.beta0 * mu @ precision @ mu + h.rate * jnp.trace(precision))
-
-
-def normal_wishart_mean(
-    x: jax.Array, precision: jax.Array, beta0: float
-) -> dist.MultivariateNormal:
-    """mu | x, Lambda."""
-    n = x.shape[0]
-    return dist.MultivariateNormal(x.sum(0) / (beta0 + n), precision_matrix=(beta0 + n) * precision)
-
-
-def normal_wishart_precision(
-    x: jax.Array, mu: jax.Array, h: Any, B: Any = None, ridge: Any = None
-) -> dist.Wishart:
-    """Lambda | x, mu, B: each row of x and of B adds one degree of freedom, and mu adds one."""
-    n, K = x.shape
-    own = h.rate * jnp.eye(K, dtype=x.dtype) + h.beta0 * jnp.outer(mu, mu)
-    rate = own + (x - mu).T @ (x - mu)
-    if B is None:
-        return dist.Wishart(K + n + 1.0, rate_matrix=rate)
-    return dist.Wishart(K + n + len(B) + 1.0, rate_matrix=rate + ridge * B.T @ B)
-
-
 def mode(conditional: dist.Distribution) -> jax.Array:
     """The mode of a full conditional, to which iterated conditional modes set the block."""
     if isinstance(conditional, dist.Independent):
@@ -116,9 +73,9 @@ def mode(conditional: dist.Distribution) -> jax.Array:
 
 
 def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:
-    """Set every site that is not in `held` to the mode of its conditional, in turn."""
+    """Set every site whose field is not in `held` to the mode of its conditional, in turn."""
     for site, law in laws_in(conditionals, p).items():
-        if site not in held:
+        if site.partition(".")[0] not in held:
             p = _with(p, site, mode(law(p, *given)))
     return p
 
@@ -159,34 +116,3 @@ def balance(key: jax.Array, a: jax.Array, b: jax.Array, tilt: float = 0.0) -> ja
     start = (key, jnp.full_like(c, jnp.nan), jnp.isfinite(c), 0)
     x = jax.lax.while_loop(lambda s: jnp.any(s[2]) & (s[3] < 10_000), attempt, start)[1]
     return (jnp.log(s) + x) / 2
-
-
-def rescaled(
-    key: jax.Array, U: Tables, mu: Tables, Lambda: Tables, rate: float, colours: dict[str, int]
-) -> tuple[Tables, Tables, Tables]:
-    """Draw A exactly along U -> U A for kinds of group 1 and U -> U A^-1 for kinds of group -1, with their mu
-    and Lambda. Products of rows of the two groups do not change.
-
-    A = Q diag(e^t) Q' for several random rotations Q. With Jacobians, the densities of a kind of group 1
-    leave the factor |A|^-K, and those of group -1 the factor |A|^K. With their Wisharts, this is the density
-    of `balance`.
-    """
-    K = len(next(iter(mu.values())))
-    tilt = float(K * sum(colours.values()))
-
-    def turn(number: int, state: tuple) -> tuple:
-        Lambda, A, inverse = state
-        frame, scale = jax.random.split(jax.random.fold_in(key, number))
-        Q = jnp.linalg.qr(jax.random.normal(frame, (K, K), A.dtype))[0]
-        trace = {kind: rate / 2 * jnp.diag(Q.T @ L @ Q) for kind, L in Lambda.items()}
-        a, b = (sum(x for kind, x in trace.items() if colours[kind] == c) for c in (1, -1))
-        t = balance(scale, jnp.asarray(a), jnp.asarray(b), tilt)
-        S, T = (Q * jnp.exp(t)) @ Q.T, (Q * jnp.exp(-t)) @ Q.T
-        new = {kind: T @ L @ T if colours[kind] == 1 else S @ L @ S for kind, L in Lambda.items()}
-        return new, A @ S, inverse @ T
-
-    eye = jnp.eye(K, dtype=next(iter(mu.values())).dtype)
-    Lambda, A, inverse = jax.lax.fori_loop(0, FRAMES, turn, (Lambda, eye, eye))
-    by = {kind: A if colour == 1 else inverse for kind, colour in colours.items()}
-    even = {kind: (L + L.T) / 2 for kind, L in Lambda.items()}
-    return {k: x @ by[k] for k, x in U.items()}, {k: x @ by[k] for k, x in mu.items()}, even

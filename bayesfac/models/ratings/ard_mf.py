@@ -173,7 +173,8 @@ def point_of(q: Any, data: Ratings, h: Hyper) -> Params:
     share = 1 / (1 + alpha * left_out(moments(q.U, q.V, data.cells)[1], alpha))
     U, V, mu_U, mu_V = (site["mean"] for site in q[:4])
     p = Params(U, V, mu_U, mu_V, share * jnp.sqrt(user * item), share * alpha)
-    return scales.turned(SIDES, SIDES, p, h, jnp.log(user / item) / 4, jnp.eye(len(tau)))
+    both = SIDES[:1], SIDES[1:]
+    return scales.turned(SIDES, both, p, h, jnp.log(user / item) / 4, jnp.eye(len(tau)))
 
 
 def swell(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:

@@ -131,10 +131,7 @@ METHOD = register(
         Hyper=Hyper, structure=FACTORS, observed=ORDINAL, together=("B", "C"),
         order=(*machine.ORDER, "tau_bias", "ridge", "ridge_bias", "B", "C"), objective=objective,
         model=model, example=example, prepare=prepare, init=init, ready=machine.ready,
-        solver=dict(update=None, start=start),
-        gibbs=dict(
-            moves=machine_moves.moves(ORDINAL.target, latent),
-            row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
-        ),
+        moves=machine_moves.moves(ORDINAL.target, latent), solver=dict(update=None, start=start),
+        gibbs=dict(row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None),
     )
 )  # fmt: skip

@@ -63,7 +63,7 @@ from bayesfac.models.tensors import _paths as paths
 from bayesfac.parts import tensor as parts
 from bayesfac.parts.composition import composed
 from bayesfac.parts.observed.normal import Normal, spread
-from bayesfac.parts.priors import normal_wishart
+from bayesfac.parts.priors import keyed
 
 # settings that programs take as arguments: see `Method.numbers`
 NUMBERS = ("alpha", "alpha_shape", "alpha_rate", "beta0", "rate", "offset")
@@ -264,15 +264,10 @@ def example(key: jax.Array) -> tuple[Tensor, Hyper]:
     return data, prepare(data, hyper)
 
 
-def structure(modes: tuple[str, ...]) -> parts.Tensor:
-    """One factor for each mode."""
-    return parts.Tensor(tuple(normal_wishart(mode, f"U.{mode}", f".{mode}") for mode in modes))
-
-
 METHOD = register(
     composed(
         "cp", cite="xiong2010bptf", home=__name__, data=Tensor, Params=Params, Hyper=Hyper,
-        structure=structure, observed=Normal(), objective=objective, model=model, example=example,
+        structure=parts.Tensor(keyed), observed=Normal(), objective=objective, model=model, example=example,
         prepare=prepare, init=init,
         moves={"mix": mix, "travel": travel}, solver=dict(start=start),
         notes=Notes(

@@ -1,1 +1,1 @@
-"""Laws of the observations given their scores: normal.py says what each of them has."""
+"""Laws of the observations given their scores: parts/protocols.py says what each of them has."""

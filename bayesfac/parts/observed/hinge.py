@@ -29,7 +29,7 @@ from bayesfac.parts.observed import margins
 class Hinge(NamedTuple):
     """Thresholds of each user with hinges; `h` has cost, scale_theta and levels."""
 
-    floating: bool = True  # thresholds of a user absorb a shift of the user's scores
+    floating: tuple[str, ...] = ("theta",)
     below: bool = True  # the variational bound is one of the ELBO
 
     @property
@@ -88,15 +88,10 @@ class Hinge(NamedTuple):
         mean = (prior + h.cost**2 * row_sums(rows, g * target)) / precision
         return dist.Normal(mean, precision**-0.5).to_event(2)
 
-    @property
-    def moves(self) -> dict[str, Any]:
-        return {}
-
     def grown(self, p: Any, t: jax.Array, x: jax.Array, data: Any, h: Any) -> tuple[Any, jax.Array]:
-        """p with all thresholds times e^t; and the log density of ratings at the scores e^t x and of
-        thresholds, with the Jacobian and w integrated out."""
+        """With w integrated out."""
         q = p._replace(theta=jnp.exp(t) * p.theta)
-        return q, p.theta.size * t - self.energy(q, jnp.exp(t) * x, data, h)
+        return q, p.theta.size * t - self.energy(q, x, data, h)
 
     def likelihood(self, x: jax.Array, theta: jax.Array, h: Any) -> margins.Margins:
         return margins.Margins(h.levels, x, theta, "hinge", strength=2 * h.cost)

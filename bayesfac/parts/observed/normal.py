@@ -1,18 +1,4 @@
-"""Laws of the observations given the scores x of their cells.
-
-sites, conditionals          the law's own sites with their axes, and {site: f(p, x, data, h, *auxiliary)}
-prepare(data, h)             its settings, completed and checked
-unit(data, h)                the standard deviation of what scores explain
-first(data, h)               {site: value} where fits begin
-energy(p, x, data, h)        minus the log density of observations and own sites, without constants
-target(p, data, h, *aux)     what each cell observes of its score, and with which precision, given the
-auxiliary variables `augment(p, x, data, h)` if the law has some; a third
-number is the precision with which every cell of the table observes 0
-sampled(p, x, data, h)       the NumPyro sites; p has the rows
-predicted(p, mean, variance, h)   the law of an outcome whose score has this mean and variance
-begin, settled, bound, laws  its part of a variational law: at a point; updated, with target and precision
-of the cells; minus the expected energy; {site: law}
-"""
+"""Values that are normal about their scores: with a noise that is learned or given, or in all cells."""
 
 import math
 from typing import Any, NamedTuple

@@ -7,7 +7,6 @@ alone), each cell observes its score as z.
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from bayesfac.core.laws.ordinal import Between, Levels
 from bayesfac.core.math import total
@@ -18,7 +17,7 @@ class Ordinal(NamedTuple):
     """Thresholds that are shared, or of each user; `name` is that of the method, for messages."""
 
     name: str
-    floating: bool = True  # thresholds of a user absorb a shift of the user's scores
+    floating: tuple[str, ...] = ("centre",)
     conditionals: dict[str, Any] = {}  # never changed
 
     @property
@@ -50,10 +49,8 @@ class Ordinal(NamedTuple):
         return {"thresholds": cuts.moved}
 
     def grown(self, p: Any, t: jax.Array, x: jax.Array, data: Any, h: Any) -> tuple[Any, jax.Array]:
-        """p with all thresholds times e^t; and the log density of ratings at the scores e^t x and of
-        thresholds, with the Jacobian."""
         q, jacobian = cuts.scaled(p, t)
-        fit = total(cuts.log_likelihood(q, jnp.exp(t) * x, data, h), data.cells)
+        fit = total(cuts.log_likelihood(q, x, data, h), data.cells)
         return q, jacobian + fit - cuts.energy(q, h)
 
     def sampled(self, p: Any, x: jax.Array, data: Any, h: Any) -> None:

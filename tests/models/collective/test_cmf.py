@@ -18,6 +18,7 @@ from bayesfac.core.laws import cuts
 from bayesfac.core.laws import normal_wishart as wishart
 from bayesfac.core.method import REGISTRY, from_sites
 from bayesfac.models.collective import cmf
+from bayesfac.parts.matrices import products
 from bayesfac.testing import CHECKS
 
 CMF = REGISTRY["cmf"]
@@ -27,7 +28,7 @@ QUIET = {"progress": False}
 def tables_of(data, h):
     """{matrix: (kinds, table with holes)}: standardised values, or levels of the matrix `tags`."""
     found = {}
-    for m in cmf.matrices(h):
+    for m in h.matrices:
         at = data.links.code[data.spans[m.name]]
         first = dict(zip(data.axes, np.cumsum([0, *data.links.shape]), strict=False))
         table = np.full([len(data.axes[kind]) for kind in (m.row, m.col)], np.nan)
@@ -119,7 +120,7 @@ def test_both_forms_of_the_loops_agree():
     data, h = CMF.example(jax.random.key(1))
 
     def seen(p):
-        z = cmf.below(p, data, h)
+        z = cmf.LAW.touching(p, products(p.U, data), data, h)
         laws = [CMF.gibbs.conditionals["U"](p, data, h, z, kind) for kind in p.U]
         value, slope = jax.value_and_grad(CMF.objective)(p, data, h)
         return value, slope, [law.mean for law in laws]
@@ -147,9 +148,9 @@ def test_balance_has_the_density_that_it_says(tilt):
 def test_rescaling_changes_no_product():
     data, h = CMF.example(jax.random.key(0))
     p = CMF.init(jax.random.key(1), data, h)
-    q = cmf.rescale(jax.random.key(2), p, data, h)
+    q = CMF.gibbs.moves["rescale"](jax.random.key(2), p, data, h)
     assert not np.allclose(q.U["tag"], p.U["tag"], rtol=0.01)
-    before, after = cmf.seen(p, data), cmf.seen(q, data)
+    before, after = products(p.U, data), products(q.U, data)
     for name in before:
         np.testing.assert_allclose(after[name], before[name], rtol=1e-9, atol=1e-12)
 
@@ -189,7 +190,7 @@ def test_tags_tell_what_users_without_ratings_like(made, drawn):
 def test_noise_of_each_matrix_is_found(made, drawn):
     """In units of the standard deviation of a matrix: 1 + noise^2 is its variance."""
     for name, noise in (("ratings", 0.5), ("tags", 1.0), ("words", 2.0)):
-        scale = next(m.scale for m in cmf.matrices(drawn.hyper) if m.name == name)
+        scale = next(m.scale for m in drawn.hyper.matrices if m.name == name)
         found = scale * np.mean(np.asarray(drawn.draws[f"alpha.{name}"]) ** -0.5)
         assert found == pytest.approx(noise * (100 if name == "words" else 1), rel=0.12)
 
@@ -270,7 +271,7 @@ def test_tags_swell_along_one_direction_with_their_prior():
     """Of the example only tags have all their cells in a matrix of levels."""
     data, hyper = CMF.example(jax.random.key(0))
     p = CMF.init(jax.random.key(1), data, hyper)
-    q = cmf.swell(jax.random.key(2), p, data, hyper)
+    q = CMF.gibbs.moves["swell"](jax.random.key(2), p, data, hyper)
     for kind in ("user", "item", "word"):
         np.testing.assert_array_equal(q.U[kind], p.U[kind])
     moved = np.asarray(q.U["tag"] - p.U["tag"])

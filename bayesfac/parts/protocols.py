@@ -1,0 +1,103 @@
+"""What a composition asks of the structure of scores, and of the law of the observations given their scores.
+
+What is optional is missing where a part lacks it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self, runtime_checkable
+
+import jax
+
+from bayesfac.core.laws.beliefs import Belief
+from bayesfac.parts.factors import Factor
+from bayesfac.parts.scales import Groups
+
+
+class Structure(Protocol):
+    """How scores are made of rows: parts/matrix.py, tensor.py, matrices.py.
+
+    Optional: drawn(p, query, h), the scores, and draws of them at standard normal points (laws of levels ask
+    it); swollen(key, p, data, h, grown), moves of scales that change scores, for laws that have `grown`.
+    """
+
+    @property
+    def main(self) -> tuple[Factor, ...]: ...
+    @property
+    def biases(self) -> tuple[Factor, ...]: ...
+    @property
+    def every(self) -> tuple[Factor, ...]: ...
+    @property
+    def degree(self) -> int: ...  # the number of rows that a score multiplies
+    @property
+    def rotates(self) -> bool: ...  # whether scores stay as they are if all rows are rotated
+    @property
+    def balanced(
+        self,
+    ) -> bool: ...  # whether sweeps of the solver end with `opposed` at the lowest J
+    def at(self, h: Any) -> Self: ...  # with these settings
+    def seen(self, names: Any) -> Self: ...  # with these sites
+    def lengths(self, data: Any) -> dict[str, int]: ...  # {axis: number of rows}
+    def scores(
+        self, p: Any, data: Any
+    ) -> Any: ...  # of the cells, as the law of the observations takes them
+    # the law of a factor's rows where cells observe the scores as `target` with precision `weight`
+    def rows(self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any) -> Any: ...
+    # mean and variance of scores; rows without training data are drawn from their priors
+    def predicted(self, p: Any, query: Any, h: Any) -> tuple[jax.Array, jax.Array]: ...
+    # pairs of groups of factors: if one group grows and the other shrinks, scores stay as they are
+    def opposed(self, data: Any) -> list[Groups]: ...
+
+
+@runtime_checkable
+class Believed(Protocol):
+    """What VB asks of a structure. `Matrices` lacks it."""
+
+    def moments(self, q: Any, cells: Any) -> tuple[jax.Array, jax.Array]: ...  # of the scores
+    # the laws of all rows; and wider ones, with the factor
+    def settled(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any: ...
+    def widened(self, key: jax.Array, q: Any, data: Any, bound: Any, elbo: Any) -> tuple: ...
+
+
+class Observed(Protocol):
+    """A law of the observations given the scores x of their cells: parts/observed/.
+
+    Optional: prepare(data, h), its settings, completed and checked; held(h), the fields that empirical Bayes
+    sets (of methods with `scales`); augment(p, x, data, h), the law of auxiliary variables; moves, {name:
+    f(key, p, x, data, h)}; grown(p, t, x, data, h), p with thresholds times e^t, where they grow with the
+    scores, and the log density at the scores x with the Jacobian; floating, the fields of thresholds that
+    absorb a shift of scores; below, if `bound` is one of the ELBO.
+    """
+
+    @property
+    def sites(self) -> Mapping[str, tuple[str, ...]]: ...  # {field: axes}
+    # {site: f(p, x, data, h, *auxiliary)}; f of a mapping "NAME.{key}" takes the key too
+    @property
+    def conditionals(self) -> Mapping[str, Any]: ...
+    def unit(self, data: Any, h: Any) -> Any: ...  # the standard deviation of what scores explain
+    def first(self, data: Any, h: Any) -> dict[str, Any]: ...  # {site: value} where fits begin
+    # minus the log density of observations and own sites, without constants
+    def energy(self, p: Any, x: Any, data: Any, h: Any) -> jax.Array: ...
+    # (p, data, h, *auxiliary) -> what each cell observes of its score, and with which precision; a third
+    # number is the precision with which every cell of the table observes 0
+    @property
+    def target(self) -> Callable[..., tuple]: ...
+    def sampled(
+        self, p: Any, x: Any, data: Any, h: Any
+    ) -> None: ...  # the NumPyro sites; p has the rows
+    def predict(
+        self, p: Any, query: Any, h: Any, s: Any
+    ) -> Any: ...  # the law of cells of the structure s
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """What VB asks of a law. If its expectation has no closed form, it lacks this: a method then brings its
+    own (`observed/likelihood_law.py`), or has no VB."""
+
+    def begin(self, p: Any, data: Any, h: Any) -> dict[str, Belief]: ...  # its sites, at a point
+    # its sites updated, and target and precision of the cells
+    def settled(self, q: Any, x: Any, variance: Any, data: Any, h: Any) -> tuple: ...
+    def bound(
+        self, q: Any, x: Any, variance: Any, data: Any, h: Any
+    ) -> jax.Array: ...  # - E energy
+    def laws(self, q: Any) -> dict[str, Any]: ...  # {site: law}
