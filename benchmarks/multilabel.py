@@ -56,9 +56,9 @@ import bayesfac as bf
 from bayesfac.comparators import grids, ridges
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.datasets.fetch import VARIABLE, folders
-from bayesfac.evaluation import deal
-from bayesfac.evaluation.methods_and_measures import Runner, read_method
-from bayesfac.evaluation.trials import Rows, Scores, decisions, measured, scores
+from bayesfac.search.evaluation import deal
+from bayesfac.search.evaluation.methods_and_measures import Runner, read_method
+from bayesfac.search.evaluation.trials import Rows, Scores, decisions, measured, scores
 
 SETS = {
     5: ("emotions", "genbase", "medical", "cal500", "yahoo_science", "yahoo_education", "rcv1subset2_top944"),

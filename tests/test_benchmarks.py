@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.evaluation import deal
-from bayesfac.evaluation.trials import Rows
+from bayesfac.search.evaluation import deal
+from bayesfac.search.evaluation.trials import Rows
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))

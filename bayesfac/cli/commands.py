@@ -11,10 +11,10 @@ from bayesfac.cli import arguments, outputs, processes, tables
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesfac.api import Fit
     from bayesfac.core.data.ratings import Ratings
     from bayesfac.core.data.tensor import Tensor
     from bayesfac.core.data.views import Views
+    from bayesfac.fits.fit import Fit
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -68,8 +68,9 @@ def fit(args: argparse.Namespace) -> int:
 def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     """The fit that the options ask for, and the folder to save it in."""
     import bayesfac as bf
-    from bayesfac import models, saving  # noqa: F401  # `models` registers every method
+    from bayesfac import models  # noqa: F401  # registers every method
     from bayesfac.core.method import lookup
+    from bayesfac.fits import saving
 
     method = lookup(args.method)
     if args.matrix and method.data.__name__ != "Relations":
@@ -92,8 +93,8 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
 def auto(args: argparse.Namespace) -> int:
     """Choose a method by held-out data, fit it and save it."""
     import bayesfac as bf
-    from bayesfac import saving
     from bayesfac.datasets.registry import RECORDS
+    from bayesfac.fits import saving
 
     out = outputs.new_folder(args.out or "auto")
     made = RECORDS[args.data].kind if args.data in RECORDS else "ratings"
@@ -116,7 +117,7 @@ def auto(args: argparse.Namespace) -> int:
 
 def worker(args: argparse.Namespace) -> int:
     """Run a part of a cross-validation that several machines compute together."""
-    from bayesfac.evaluation.shared_runs import work
+    from bayesfac.search.evaluation.shared_runs import work
 
     ran, every = work(Path(args.folder), args.jobs, lambda text: outputs.tell(args, text))
     print(f"{every} cells are finished; {ran} of them were not finished when this worker started")
@@ -196,7 +197,7 @@ def sbc(args: argparse.Namespace) -> int:
     import json
 
     import bayesfac as bf
-    from bayesfac import models, saving  # noqa: F401  # `models` registers every method
+    from bayesfac import models  # noqa: F401  # registers every method
     from bayesfac.core.files import atomic
     from bayesfac.core.method import REGISTRY, lookup
 

@@ -14,8 +14,8 @@ import bayesfac as bf
 from bayesfac.comparators import as_labels, l2f, ml_knn, tram
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import lookup
-from bayesfac.evaluation import deal
-from bayesfac.evaluation.methods_and_measures import METRICS
+from bayesfac.search.evaluation import deal
+from bayesfac.search.evaluation.methods_and_measures import METRICS
 
 HERES = ("heres", {"n_components": 2}, bf.FixedPoint(10))
 QUICK = {"progress": False, "folds": 3}

@@ -14,7 +14,7 @@ import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.keys import as_json
 from bayesfac.core.method import REGISTRY, lookup
-from bayesfac.evaluation.methods_and_measures import METRICS
+from bayesfac.search.evaluation.methods_and_measures import METRICS
 from tests.evaluation.test_evaluation import HERES, QUICK, rates, run, tables, two_tasks
 
 
@@ -73,7 +73,7 @@ def test_whatever_decides_a_cell_makes_it_another(tmp_path):
     for change in changes:
         bf.evaluate(**{**given, **QUICK, "folder": tmp_path, **change})
     assert counted.calls == before
-    with patch("bayesfac.evaluation.cells.version", lambda package: "0.0.0"):
+    with patch("bayesfac.search.evaluation.cells.version", lambda package: "0.0.0"):
         bf.evaluate(**given, **QUICK, folder=tmp_path)
     assert counted.calls == before + 3
 
@@ -123,7 +123,7 @@ def test_a_fit_that_was_cut_short_is_no_finished_cell(tmp_path):
             fit := bf.fit(method, data, engine, **given), result=replace(fit.result, partial=True)
         )
 
-    with patch("bayesfac.evaluation.trials.run_fit", cut):
+    with patch("bayesfac.search.evaluation.trials.run_fit", cut):
         found = run({"heres": HERES}, folder=tmp_path, folds=2)
     assert found.partial and found.cells.empty and not list(tmp_path.iterdir())
 
@@ -214,7 +214,7 @@ def test_the_bar_counts_all_cells_and_begins_with_the_finished_ones(tmp_path):
             steps.append(n)
 
     run({"it": rates}, folder=tmp_path)
-    with patch("bayesfac.evaluation.bar", Bar):
+    with patch("bayesfac.search.evaluation.bar", Bar):
         run({"it": rates, "near": "ml_knn"}, folder=tmp_path, progress=True)
     assert steps == [(True, 6), 3, 1, 1, 1]
 

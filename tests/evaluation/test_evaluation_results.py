@@ -8,8 +8,8 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import UnknownName
-from bayesfac.evaluation import Evaluation
 from bayesfac.report.plots.figure import Picture
+from bayesfac.search.evaluation import Evaluation
 from tests.evaluation.test_evaluation import QUICK, rates, run, tables, two_tasks
 
 

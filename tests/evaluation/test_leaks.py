@@ -9,9 +9,9 @@ import bayesfac as bf
 from bayesfac import comparators
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.method import lookup
-from bayesfac.evaluation import trials
-from bayesfac.evaluation.methods_and_measures import read_method
-from bayesfac.evaluation.trials import Rows, scores
+from bayesfac.search.evaluation import trials
+from bayesfac.search.evaluation.methods_and_measures import read_method
+from bayesfac.search.evaluation.trials import Rows, scores
 
 
 class Told(Exception):

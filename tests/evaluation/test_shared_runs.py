@@ -16,8 +16,8 @@ import bayesfac as bf
 from bayesfac.cli import main
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.keys import as_json
-from bayesfac.evaluation import cells, shared_runs
-from bayesfac.evaluation.methods_and_measures import read_method
+from bayesfac.search.evaluation import cells, shared_runs
+from bayesfac.search.evaluation.methods_and_measures import read_method
 from tests.evaluation.test_evaluation import HERES, numbers, rates, run, tables, two_tasks
 
 WAYS = {

@@ -27,10 +27,10 @@ from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.files import atomic
 from bayesfac.core.precision import precise
-from bayesfac.evaluation import cells as running
-from bayesfac.evaluation.cells import Trial, planned
-from bayesfac.evaluation.methods_and_measures import METRICS, Runner, Tuned, read_method
 from bayesfac.inference import ENGINES
+from bayesfac.search.evaluation import cells as running
+from bayesfac.search.evaluation.cells import Trial, planned
+from bayesfac.search.evaluation.methods_and_measures import METRICS, Runner, Tuned, read_method
 
 KIND = "planned cell of bf.evaluate, version 1"
 SETTINGS = ("folds", "seed", "empty")

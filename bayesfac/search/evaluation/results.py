@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac import ranks as ranking
-from bayesfac.evaluation.methods_and_measures import METRICS, SMALLER
+from bayesfac.search.evaluation.methods_and_measures import METRICS, SMALLER
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.core.laws.labels import HALF, cut_of
 from bayesfac.core.method import lookup
-from bayesfac.evaluation.methods_and_measures import (
+from bayesfac.search.evaluation.methods_and_measures import (
     DECISIONS,
     METRICS,
     SMALLER,

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesfac.api import Fit
 from bayesfac.api import fit as run_fit
-from bayesfac.automatic.log_scores import LogScores, Weights, of_fit
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.tasks import Tasks
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup
-from bayesfac.evaluation.cells import Trial, write
-from bayesfac.evaluation.methods_and_measures import parts_of
-from bayesfac.evaluation.trials import heard
+from bayesfac.fits.fit import Fit
 from bayesfac.inference import Gibbs, engine_for
+from bayesfac.search.automatic.log_scores import LogScores, Weights, of_fit
+from bayesfac.search.evaluation.cells import Trial, write
+from bayesfac.search.evaluation.methods_and_measures import parts_of
+from bayesfac.search.evaluation.trials import heard
 
 SHORT = Gibbs(warmup=200, draws=200, chains=2)
 # from fast to slow, as measured on MovieLens-100K and emotions; methods that are not listed come last, in

@@ -12,7 +12,8 @@ from bayesfac.core.calls import Shared, workers
 from bayesfac.core.data.reading import plain
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.errors import BayesfacError
-from bayesfac.evaluation.cells import (
+from bayesfac.inference.result import bar
+from bayesfac.search.evaluation.cells import (
     Trial,
     folder_of,
     planned,
@@ -21,18 +22,17 @@ from bayesfac.evaluation.cells import (
     run_if_free,
     until_all_are_finished,
 )
-from bayesfac.evaluation.cells import deal as deal
-from bayesfac.evaluation.methods_and_measures import (
+from bayesfac.search.evaluation.cells import deal as deal
+from bayesfac.search.evaluation.methods_and_measures import (
     DECISIONS,
     METRICS,
     name_of,
     read_method,
     read_metric,
 )
-from bayesfac.evaluation.methods_and_measures import Tuned as Tuned
-from bayesfac.evaluation.results import Evaluation as Evaluation
-from bayesfac.evaluation.shared_runs import publish
-from bayesfac.inference.result import bar
+from bayesfac.search.evaluation.methods_and_measures import Tuned as Tuned
+from bayesfac.search.evaluation.results import Evaluation as Evaluation
+from bayesfac.search.evaluation.shared_runs import publish
 
 
 def evaluate(

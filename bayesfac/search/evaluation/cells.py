@@ -24,8 +24,8 @@ from bayesfac.core.files import atomic
 from bayesfac.core.keys import as_json, own_code
 from bayesfac.core.locks import lock
 from bayesfac.core.precision import precise
-from bayesfac.evaluation.methods_and_measures import Runner
-from bayesfac.evaluation.trials import trial
+from bayesfac.search.evaluation.methods_and_measures import Runner
+from bayesfac.search.evaluation.trials import trial
 
 KIND = "finished cell of bf.evaluate, version 1"
 PAUSE = 2.0  # seconds between two checks of cells that other processes run
