@@ -21,7 +21,7 @@ from bayesfac.core.data.scaling import in_users_unit
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.kernels.cellwise import CellwiseLaw
+from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.core.laws.labels import unit_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import param_blocks

@@ -12,7 +12,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.tasks import LABELS, Tasks
 from bayesfac.core.kernels import tables
-from bayesfac.core.kernels.cellwise import CellwiseLaw
+from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.core.laws import labels
 from bayesfac.core.math import inner
 

@@ -13,7 +13,7 @@ from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.data.tasks import LABELS
 from bayesfac.core.kernels import tables
-from bayesfac.core.laws.losses import BINARY
+from bayesfac.core.kernels.losses import BINARY
 from bayesfac.models.labels import _embedding as embedding
 
 SMOOTH = BINARY["smooth_hinge"]
