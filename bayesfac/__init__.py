@@ -9,10 +9,8 @@ True
 """
 
 import os as _os
-import re as _re
 import sys as _sys
 from importlib import import_module as _import_module
-from importlib.resources import files as _files
 from typing import Any as _Any
 
 # XLA reads this variable once, when it is loaded; see core/programs.py.
@@ -22,13 +20,53 @@ if "jaxlib" not in _sys.modules:
 __version__ = "0.1.0"
 
 # {public name: module that defines it}. Names are imported on first use, so that `bayesfac --help` is quick.
+# `__init__.pyi` has the same list for type checkers.
 _HOME = {
-    name: home
-    for home, name in _re.findall(
-        r"^from (\S+) import (\w+)",
-        _files(__name__).joinpath("__init__.pyi").read_text("utf-8"),
-        _re.M,
-    )
+    "comparators": "bayesfac.labels",
+    "datasets": "bayesfac",
+    "metrics": "bayesfac",
+    "multilabel": "bayesfac.labels",
+    "ranks": "bayesfac",
+    "references": "bayesfac",
+    "sklearn": "bayesfac",
+    "split": "bayesfac",
+    "testing": "bayesfac",
+    "fit": "bayesfac.api",
+    "load": "bayesfac.api",
+    "methods": "bayesfac.api",
+    "Counts": "bayesfac.core.data.counts",
+    "Ratings": "bayesfac.core.data.ratings",
+    "Relations": "bayesfac.core.data.relations",
+    "Tasks": "bayesfac.labels.data.tasks",
+    "Tensor": "bayesfac.core.data.tensor",
+    "Views": "bayesfac.core.data.views",
+    "ConvergenceWarning": "bayesfac.core.errors",
+    "DataWarning": "bayesfac.core.errors",
+    "Permutation": "bayesfac.core.method",
+    "Rotation": "bayesfac.core.method",
+    "Fit": "bayesfac.fits.fit",
+    "clusters": "bayesfac.fits.membership",
+    "columns_on": "bayesfac.labels.columns",
+    "together": "bayesfac.fits.membership",
+    "LBFGS": "bayesfac.inference",
+    "MAP": "bayesfac.inference",
+    "NUTS": "bayesfac.inference",
+    "SVI": "bayesfac.inference",
+    "VB": "bayesfac.inference",
+    "FixedPoint": "bayesfac.inference",
+    "Gibbs": "bayesfac.inference",
+    "Quick": "bayesfac.inference",
+    "compare": "bayesfac.report.compare",
+    "align": "bayesfac.report.diagnostics.align",
+    "loo_compare": "bayesfac.report.diagnostics.elpd",
+    "prior_predictive": "bayesfac.report.diagnostics.prior_predictive",
+    "auto": "bayesfac.search.automatic",
+    "engines": "bayesfac.search.engine_costs",
+    "Tuned": "bayesfac.labels.evaluation",
+    "evaluate": "bayesfac.labels.evaluation",
+    "path": "bayesfac.search.penalty_path",
+    "Calibration": "bayesfac.simulation",
+    "sbc": "bayesfac.simulation",
 }
 __all__ = sorted(_HOME)
 

@@ -1,4 +1,4 @@
-"""The public names. `__init__.py` reads this list and imports each name on first use."""
+"""The public names, for type checkers. `__init__.py` imports each of them on first use."""
 
 from bayesfac import datasets as datasets
 from bayesfac import metrics as metrics
@@ -7,11 +7,9 @@ from bayesfac import references as references
 from bayesfac import sklearn as sklearn
 from bayesfac import split as split
 from bayesfac import testing as testing
-from bayesfac.api import Fit as Fit
-from bayesfac.api import compare as compare
 from bayesfac.api import fit as fit
 from bayesfac.api import load as load
-from bayesfac.automatic import auto as auto
+from bayesfac.api import methods as methods
 from bayesfac.core.data.counts import Counts as Counts
 from bayesfac.core.data.ratings import Ratings as Ratings
 from bayesfac.core.data.relations import Relations as Relations
@@ -21,7 +19,9 @@ from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning
 from bayesfac.core.errors import DataWarning as DataWarning
 from bayesfac.core.method import Permutation as Permutation
 from bayesfac.core.method import Rotation as Rotation
-from bayesfac.engine_costs import engines as engines
+from bayesfac.fits.fit import Fit as Fit
+from bayesfac.fits.membership import clusters as clusters
+from bayesfac.fits.membership import together as together
 from bayesfac.inference import LBFGS as LBFGS
 from bayesfac.inference import MAP as MAP
 from bayesfac.inference import NUTS as NUTS
@@ -36,13 +36,13 @@ from bayesfac.labels.columns import columns_on as columns_on
 from bayesfac.labels.data.tasks import Tasks as Tasks
 from bayesfac.labels.evaluation import Tuned as Tuned
 from bayesfac.labels.evaluation import evaluate as evaluate
-from bayesfac.listing import methods as methods
-from bayesfac.membership import clusters as clusters
-from bayesfac.membership import together as together
-from bayesfac.penalty_path import path as path
+from bayesfac.report.compare import compare as compare
 from bayesfac.report.diagnostics.align import align as align
 from bayesfac.report.diagnostics.elpd import loo_compare as loo_compare
 from bayesfac.report.diagnostics.prior_predictive import prior_predictive as prior_predictive
+from bayesfac.search.automatic import auto as auto
+from bayesfac.search.engine_costs import engines as engines
+from bayesfac.search.penalty_path import path as path
 from bayesfac.simulation import Calibration as Calibration
 from bayesfac.simulation import sbc as sbc
 

@@ -30,7 +30,7 @@ import pandas as pd
 from common import RESULTS, Cells, arguments, report, surroundings, table
 
 import bayesfac as bf
-from bayesfac import new_rows
+from bayesfac.fits import new_rows
 
 SETS = {"made up": 300, "movielens-1m": 1000, "movielens-100k": 200, "ratings": 10}
 AUXILIARY = ("pmf", "ordinal_mf", "gibbs_mmmf", "hpf", "urp")

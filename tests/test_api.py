@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_the_old_fit_and_no_litter(tmp_path, point, draws):
     point.save(place)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with (
-        patch("bayesfac.saving.np.save", side_effect=full),
+        patch("bayesfac.fits.saving.np.save", side_effect=full),
         pytest.raises(OSError, match="No space left"),
     ):
         draws.save(place)
@@ -430,7 +430,7 @@ def test_errors_on_a_path_name_the_value_and_the_repeat(monkeypatch):
     def lost(look, at, *settings, **more):
         at.value[1] = np.inf
 
-    monkeypatch.setattr("bayesfac.penalty_path.advance", lost)
+    monkeypatch.setattr("bayesfac.search.penalty_path.advance", lost)
     with pytest.raises(NumericalError, match="at penalty=7.5") as caught:
         bf.path("mmmf", ratings, [1.0, 7.5], n_components=1, repeats=1)
     assert caught.value.__notes__ == ["in repeat 1 of the path"]

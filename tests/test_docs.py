@@ -183,7 +183,7 @@ def test_links_are_turned_towards_the_site():
         "../benchmarks/README.md": "benchmarks.md",
         "../notebooks/trust.py": "notebooks/trust.md",
         "../bayesfac/models/ratings/pmf.py": "methods/pmf.md",
-        "../bayesfac/core/laws/losses.py": "files/bayesfac/core/laws/losses.py",
+        "../bayesfac/core/kernels/losses.py": "files/bayesfac/core/kernels/losses.py",
         "images/report.png": "files/docs/images/report.png",
         "https://example.com/x": "https://example.com/x",
         "#here": "#here",

@@ -7,7 +7,7 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import lookup
-from bayesfac.engine_costs import Costs
+from bayesfac.search.engine_costs import Costs
 
 
 def ratings(users, items):
@@ -39,7 +39,7 @@ def test_more_ratings_take_longer():
 
 
 def test_a_long_gibbs_run_has_a_quick_one_before_it(monkeypatch):
-    monkeypatch.setattr("bayesfac.engine_costs.SOON", 0)
+    monkeypatch.setattr("bayesfac.search.engine_costs.SOON", 0)
     costs = bf.engines("pmf", ratings(30, 20), n_components=2)
     assert set(costs.recommended) == {"FixedPoint", "Quick", "Gibbs"}
     assert costs.recommended[-1] == "Gibbs"
@@ -47,7 +47,7 @@ def test_a_long_gibbs_run_has_a_quick_one_before_it(monkeypatch):
 
 def test_without_conditionals_nuts_is_for_small_data_only(monkeypatch):
     assert bf.engines("mmmf", ratings(30, 20), n_components=2).recommended == ["LBFGS", "NUTS"]
-    monkeypatch.setattr("bayesfac.engine_costs.LONG", 0)
+    monkeypatch.setattr("bayesfac.search.engine_costs.LONG", 0)
     assert bf.engines("mmmf", ratings(30, 20), n_components=2).recommended == ["LBFGS", "SVI"]
 
 

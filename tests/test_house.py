@@ -51,9 +51,9 @@ def test_a_circle_through_a_function_is_found(tmp_path):
     assert house.circles(toy) == [["toy.a", "toy.c", "toy.room.b"]]
 
 
-def test_an_import_for_type_checkers_makes_no_circle(tmp_path):
+def test_an_import_for_type_checkers_makes_a_circle_too(tmp_path):
     toy = package(tmp_path, a="import toy.b", b="if TYPE_CHECKING:\n    from toy.a import A")
-    assert house.circles(toy) == []
+    assert house.circles(toy) == [["toy.a", "toy.b"]]
 
 
 def test_a_crowded_folder_is_found(tmp_path):

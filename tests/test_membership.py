@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac import membership
 from bayesfac.core import clustering
 from bayesfac.core.clustering import alike
 from bayesfac.core.data.cards import describe
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Permutation, gauge_of, lookup, settle, site_dims, sites
+from bayesfac.fits import membership
 from bayesfac.inference.result import Result
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac import new_rows
 from bayesfac.core.data.cells import Query
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, from_sites
+from bayesfac.fits import new_rows
 
 rng = np.random.default_rng(0)
 REAL = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 6)) + 0.2 * rng.normal(size=(20, 6))

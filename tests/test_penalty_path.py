@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bayesfac.choosing.by_cells import Search
-from bayesfac.penalty_path import Path, _errors
+from bayesfac.search.penalty_path import Path, _errors
 
 
 def test_among_equal_errors_the_largest_value_is_the_best():

@@ -1,12 +1,23 @@
 """`dir` of the public modules shows what a user may call, and no import of ours."""
 
+import ast
 import types
+from pathlib import Path
 
 import pytest
 
 import bayesfac as bf
 
 MODULES = "comparators datasets metrics multilabel ranks references split testing".split()
+
+
+def test_the_stub_has_the_same_names():
+    stub = ast.parse(Path(bf.__file__).with_suffix(".pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    named = [(alias.name, node.module) for node in imports for alias in node.names]
+    assert named == [*bf._HOME.items()]
+    assert all(alias.asname == alias.name for node in imports for alias in node.names)
+    assert bf.__all__ == sorted(bf._HOME)
 
 
 @pytest.mark.parametrize("name", MODULES)

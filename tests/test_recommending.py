@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac import recommending
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
+from bayesfac.fits import recommending
 from bayesfac.inference.predictions import all_items
 from bayesfac.inference.predictions.places import Sums
 

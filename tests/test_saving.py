@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac.saving import _less
+from bayesfac.fits.saving import _less
 
 
 @pytest.fixture(scope="module")

@@ -92,25 +92,6 @@ SIDE = {
     )
 }
 BELOW = SIDE | {"core", "choosing", "report", "testing"}
-FACADE = {
-    *(
-        "__init__",
-        "api",
-        "folding",
-        "new_rows",
-        "updating",
-        "components",
-        "engine_costs",
-        "listing",
-        "membership",
-        "penalty_path",
-        "plotting",
-        "recommending",
-        "saving",
-        "simulation",
-    ),
-    "sklearn",
-}
 MAY_IMPORT = {  # module at the top of the package -> those of ours that it may import
     "core": {"core"},
     "parts": {"core", "parts"},
@@ -119,9 +100,14 @@ MAY_IMPORT = {  # module at the top of the package -> those of ours that it may 
     "report": SIDE | {"core", "report"},
     "testing": SIDE | {"core", "testing"},
     "choosing": SIDE | {"core", "choosing"},
-    **dict.fromkeys(FACADE, BELOW | FACADE - {"__init__"}),
-    **{name: BELOW | FACADE | {name} for name in ("automatic", "references", "labels")},
-    "cli": BELOW | FACADE | {"automatic", "cli"},
+    "fits": BELOW | {"fits"},
+    "api": BELOW | {"fits"},
+    "simulation": BELOW | {"simulation"},
+    "references": BELOW | {"references", "simulation"},
+    **{name: BELOW | {"api", "fits", name} for name in ("search", "sklearn")},
+    "labels": BELOW | {"api", "fits", "labels", "search", "sklearn"},
+    "cli": BELOW | {"__init__", "cli", "fits", "search", "simulation"},
+    "__init__": set(),
     "__main__": {"cli"},
 }
 NOT_IN_METHODS = ("arviz", "matplotlib", "sklearn", "optax", "scipy.optimize")

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.api import Fit
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, settle, sites
+from bayesfac.fits.fit import Fit
+from bayesfac.fits.updating import grown, update
 from bayesfac.inference.result import Result
-from bayesfac.updating import grown, update
 
 DATA, TRUTH = bf.datasets.make_gaussian(24, 16, 2, density=0.6, seed=1)
 FRAME = DATA.frame()
@@ -95,15 +95,16 @@ def chains_of(last, first=(0, 1, 1)):
     return Fit(method, hyper, engine, 3, Result(draws=draws), describe(EARLY)), draws
 
 
-def test_every_chain_goes_on_from_its_own_last_draw():
+def test_every_chain_goes_on_from_its_own_last_draw(monkeypatch):
     """And draws its new rows by random numbers of its own: the last two chains have the same draws."""
     fit, draws = chains_of(last=-1)
     told = {}
 
-    def refit(method, data, engine, init, **settings):
+    def run(kind, method, data, engine, init, **settings):
         told.update(engine=engine, init=init, **settings)
 
-    update(fit, DATA, 6, refit)
+    monkeypatch.setattr("bayesfac.fits.updating.run", run)
+    update(fit, DATA, 6)
     starts, known = told["init"], {"U": fit.data.coords["user"], "V": fit.data.coords["item"]}
     assert len(starts) == 3 and told["seed"] == 4
     # the fit has half as many draws as its engine made, twice as far apart

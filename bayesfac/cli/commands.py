@@ -12,10 +12,10 @@ from bayesfac.cli import arguments, outputs, processes, tables
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesfac.api import Fit
     from bayesfac.core.data.ratings import Ratings
     from bayesfac.core.data.tensor import Tensor
     from bayesfac.core.data.views import Views
+    from bayesfac.fits.fit import Fit
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -69,8 +69,9 @@ def fit(args: argparse.Namespace) -> int:
 def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     """The fit that the options ask for, and the folder to save it in."""
     import bayesfac as bf
-    from bayesfac import models, saving  # noqa: F401  # `models` registers every method
+    from bayesfac import models  # noqa: F401  # registers every method
     from bayesfac.core.method import lookup
+    from bayesfac.fits import saving
 
     method = lookup(args.method)
     if args.matrix and method.data.__name__ != "Relations":
@@ -93,8 +94,8 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
 def auto(args: argparse.Namespace) -> int:
     """Choose a method by held-out data, fit it and save it."""
     import bayesfac as bf
-    from bayesfac import saving
     from bayesfac.datasets.registry import RECORDS
+    from bayesfac.fits import saving
 
     out = outputs.new_folder(args.out or "auto")
     made = RECORDS[args.data].kind if args.data in RECORDS else "ratings"
@@ -117,9 +118,8 @@ def auto(args: argparse.Namespace) -> int:
 
 def worker(args: argparse.Namespace) -> int:
     """Run a part of a cross-validation that several machines compute together."""
-    ran, every = import_module("bayesfac.labels.evaluation.shared_runs").work(
-        Path(args.folder), args.jobs, lambda text: outputs.tell(args, text)
-    )
+    work = import_module("bayesfac.labels.evaluation.shared_runs").work
+    ran, every = work(Path(args.folder), args.jobs, lambda text: outputs.tell(args, text))
     print(f"{every} cells are finished; {ran} of them were not finished when this worker started")
     return DONE
 
@@ -197,7 +197,7 @@ def sbc(args: argparse.Namespace) -> int:
     import json
 
     import bayesfac as bf
-    from bayesfac import models, saving  # noqa: F401  # `models` registers every method
+    from bayesfac import models  # noqa: F401  # registers every method
     from bayesfac.core.files import atomic
     from bayesfac.core.method import REGISTRY, lookup
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesfac.api import Fit
+    from bayesfac.fits.fit import Fit
 
 
 def new_folder(path: str) -> Path:

@@ -10,8 +10,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from bayesfac.core.data.reading import plain
-from bayesfac.core.laws.losses import SMOOTH
 
+# losses for gradient solvers: the derivative is continuous
+SMOOTH = ("smooth_hinge", "logistic", "modified_square")
 NONNEGATIVE = {"nonnegative": "the factors are not negative, so their products are not either"}
 WORDS = {  # for types of settings: in the singular, in the plural
     float: ("a number", "numbers"),

@@ -1,21 +1,17 @@
 """How many columns of a sparse representation each task uses."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.reading import plain, same_labels
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, Permutation, gauge_of
+from bayesfac.fits.fitted import Fitted
+from bayesfac.fits.membership import named
 from bayesfac.labels.data.tasks import Tasks
-from bayesfac.membership import named
-
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
 
 
-def columns_on(fit: "Fit", data: Tasks, below: float = 1e-3) -> pd.DataFrame:
+def columns_on(fit: Fitted, data: Tasks, below: float = 1e-3) -> pd.DataFrame:
     """How many columns of a sparse representation each task uses, and how certain the fit is of this count.
 
     The contribution of column r to a task is |F_r|^2, summed over the rows of the task, times |B_r|^2, summed

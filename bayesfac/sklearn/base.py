@@ -12,11 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_non_negative, validate_data
 
-from bayesfac.api import Fit, fit
+from bayesfac.api import fit
 from bayesfac.core.data.reading import is_named, repeated
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import unknown
 from bayesfac.core.method import REGISTRY, Method, site_dims
+from bayesfac.fits.fit import Fit
 from bayesfac.inference import engine_for
 
 ENGINE = "engine__"

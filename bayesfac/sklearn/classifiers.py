@@ -14,9 +14,9 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
-from bayesfac.api import Fit
 from bayesfac.api import fit as run
 from bayesfac.core.data.reading import plain
+from bayesfac.fits.fit import Fit
 from bayesfac.sklearn.base import Estimator, Table, settings
 
 

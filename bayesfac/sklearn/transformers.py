@@ -19,12 +19,12 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from bayesfac import split
-from bayesfac.api import Fit
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views
 from bayesfac.core.method import from_sites, site_dims
+from bayesfac.fits.fit import Fit
 from bayesfac.sklearn.base import Estimator, Table, factor, table_of
 
 LEVELS = 100  # at most so many distinct values are taken as an ordinal scale

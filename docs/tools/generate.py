@@ -193,7 +193,8 @@ def directive(name: str, thing: Any) -> str:
         return "\n\n".join(f".. autofunction:: bayesfac.{name}.{one}" for one in public(thing))
     if inspect.isfunction(thing):
         return f".. autofunction:: bayesfac.{name}"
-    return f".. autoclass:: bayesfac.{name}\n   :members:"
+    inherited = "\n   :inherited-members:" if thing is bf.Fit else ""
+    return f".. autoclass:: bayesfac.{name}\n   :members:{inherited}"
 
 
 def public(module: Any) -> list[str]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from bayesfac.core.laws.losses import BINARY, ordinal
+from bayesfac.core.kernels.losses import BINARY, ordinal
 
 TARGET = Path(__file__).parents[1] / "images" / "losses.png"
 LOOK = {  # colours and line styles, so that the lines differ in black and white too

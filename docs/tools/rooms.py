@@ -15,22 +15,15 @@ WIDE, HIGH, ACROSS, DOWN = 148, 44, 14, 44  # a box, and the gaps beside and bel
 
 
 def imports() -> dict[str, set[str]]:
-    """{room: the other rooms that its files import}, counting imports inside functions but not for types."""
+    """{room: the other rooms that its files import}, counting imports inside functions and for types."""
     edges: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         room = path.relative_to(PACKAGE).with_suffix("").parts[0]
         if room.startswith("__"):
             continue
         mine = edges.setdefault(room, set())
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for_types = {
-            id(node)
-            for block in ast.walk(tree)
-            if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
-            for node in ast.walk(block)
-        }
-        for node in ast.walk(tree):
-            if id(node) in for_types or not isinstance(node, ast.Import | ast.ImportFrom):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
             home = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             for name in (f"{home}{alias.name}".split(".") for alias in node.names):

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import bayesfac as bf
-from bayesfac.automatic import candidates, log_scores, search
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
+from bayesfac.search.automatic import candidates, log_scores, search
 from bayesfac.split import holdout
 
 QUIET = {"seconds": 1e6, "progress": False}

@@ -7,9 +7,9 @@ import scipy.sparse as sp
 from scipy.stats import norm
 
 import bayesfac as bf
-from bayesfac.automatic import log_scores
-from bayesfac.automatic.log_scores import BACKGROUND, of_baseline, of_fit, weights_of
 from bayesfac.core.data.views import Views, side_by_side
+from bayesfac.search.automatic import log_scores
+from bayesfac.search.automatic.log_scores import BACKGROUND, of_baseline, of_fit, weights_of
 
 LEVELS = bf.datasets.make_ratings(30, 20, 2, density=0.5, seed=0)
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.automatic import candidates, search
-from bayesfac.automatic.candidates import Candidate, Tried
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.inference.result import bar
 from bayesfac.labels.evaluation.cells import Trial, write
+from bayesfac.search.automatic import candidates, search
+from bayesfac.search.automatic.candidates import Candidate, Tried
 
 RATINGS = bf.datasets.make_ratings(40, 30, 2, density=0.5, seed=0)
 BEST = {"pmf": 20, "mmmf": 3}  # the best number of components of each made-up method

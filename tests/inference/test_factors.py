@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from bayesfac.core.data.cells import Query
-from bayesfac.core.kernels.cellwise import CellwiseLaw
+from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.inference.predictions import pointwise
 
 UNITS = ((10.0, 4.0), (0.0, 1.0), (-3.0, 0.5))

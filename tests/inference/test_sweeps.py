@@ -7,8 +7,8 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfac as bf
-from bayesfac import new_rows
 from bayesfac.core.method import REGISTRY, sites
+from bayesfac.fits import new_rows
 from bayesfac.inference import widths
 from bayesfac.inference.gibbs import continued
 from bayesfac.inference.result import Job

@@ -14,7 +14,8 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import DataWarning
 from bayesfac.core.method import from_sites
 from bayesfac.datasets import make_ratings
-from bayesfac.report.compare import clearly_worse, compare
+from bayesfac.report.compare import compare
+from bayesfac.report.compared import clearly_worse
 from bayesfac.report.diagnostics.held_out import paired_difference
 from bayesfac.report.pages.html import comparison_page
 from bayesfac.split import holdout

@@ -30,18 +30,8 @@ def lines(*files):
 
 
 def imports(file, names):
-    """The modules of `names` that a file imports, inside functions too, but not for type checkers."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    typing = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
-        for statement in block.body
-        for node in ast.walk(statement)
-    }
-    for node in ast.walk(tree):
-        if id(node) in typing:
-            continue
+    """The modules of `names` that a file imports, inside functions and for type checkers too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in names)
         elif isinstance(node, ast.ImportFrom):

@@ -20,7 +20,7 @@ import numpy as np
 from bayesfac.core.data.cells import CHUNK, Cells, Rows
 from bayesfac.core.data.divided.own_rows import OwnRows, added
 from bayesfac.core.data.divided.shares import Share
-from bayesfac.core.laws.losses import BINARY, ordinal, proximal, proximal_centres
+from bayesfac.core.kernels.losses import BINARY, ordinal, proximal, proximal_centres
 
 _forced: list[str] = []  # nested choices of `use`
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Cells, Query
 from bayesfac.core.kernels import sparse
-from bayesfac.core.kernels.cellwise import CellwiseLaw
 from bayesfac.core.math import inner, safe_log
 
 
@@ -46,6 +46,14 @@ def divergence(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> jax.Ar
     """The generalised Kullback-Leibler divergence D(X || A C')."""
     stored = jnp.sum(y * (safe_log(y) - safe_log(inner(A, C, cells))) - y)
     return stored + jnp.sum(A, 0) @ jnp.sum(C, 0)
+
+
+class CellwiseLaw(dist.Distribution):
+    """One distribution of a whole table whose log density is a sum over cells."""
+
+    def of_cells(self, query: Query, value: jax.Array) -> jax.Array:
+        """The terms of these cells, whose values are `value`, in `log_prob`."""
+        raise NotImplementedError
 
 
 class Table(CellwiseLaw):

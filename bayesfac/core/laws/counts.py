@@ -9,8 +9,8 @@ from jax.scipy.special import betainc, digamma, gammaincc, gammaln, xlogy
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Cells, Query
-from bayesfac.core.kernels.cellwise import CellwiseLaw
 from bayesfac.core.kernels.splitting import split_counts
+from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.core.math import inner, normals, safe_log, uniforms
 
 ROUNDS = 200  # largest number of rounds of proposals; each accepts more than nine in ten

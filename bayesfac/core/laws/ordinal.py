@@ -13,7 +13,6 @@ from scipy.special import ndtri
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Known, Query
-from bayesfac.core.data.divided.large import Summary
 from bayesfac.core.data.reading import halfway
 from bayesfac.core.math import apart, uniforms, uniforms_at
 
@@ -51,13 +50,6 @@ def level_codes(y: jax.Array, levels: tuple[float, ...]) -> jax.Array:
     """The number of the level that each y equals, counted from 0."""
     # there are few levels, so counting those below y is faster than a search
     return jnp.sum(y[..., None] > jnp.asarray(halfway(levels), y.dtype), -1, dtype=jnp.int32)
-
-
-def numbers_of_levels(data: Any) -> jax.Array:
-    """How many ratings have each level."""
-    if isinstance(data.value, Summary):  # of ratings read in shares
-        return jnp.asarray(data.value.of_level)
-    return jnp.bincount(codes(data), length=len(data.levels))
 
 
 def centres(n_levels: int) -> np.ndarray:

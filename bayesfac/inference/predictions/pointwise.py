@@ -18,7 +18,7 @@ import numpyro.distributions as dist
 from bayesfac.core.data.cells import Query, narrowed
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.kernels.cellwise import CellwiseLaw
+from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.core.laws.units import unit_of
 from bayesfac.core.method import Method
 from bayesfac.inference.predictions.by_draw import param_blocks

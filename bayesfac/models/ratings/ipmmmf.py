@@ -43,8 +43,8 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels import sparse
+from bayesfac.core.kernels.losses import BINARY
 from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.losses import BINARY
 from bayesfac.core.laws.ordinal import Levels, codes, levelled
 from bayesfac.core.math import inner, normals, products, row_sums
 from bayesfac.core.method import Axes, Choose, Method, Solver, register

@@ -37,7 +37,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
-from bayesfac.core.laws.losses import proximal, proximal_centres
+from bayesfac.core.kernels.losses import proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
 from bayesfac.core.math import inner
 from bayesfac.core.method import Axes, Choose, Method, Notes, Rotation, register

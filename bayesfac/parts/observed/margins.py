@@ -24,7 +24,7 @@ from bayesfac.core import math
 from bayesfac.core.data.cells import Cells, Grid, Query, Rows
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.losses import every_level, ordinal, proximal, proximal_centres
+from bayesfac.core.kernels.losses import every_level, ordinal, proximal, proximal_centres
 from bayesfac.core.laws.ordinal import Levels, averaged, codes, level_codes, thresholds_at
 from bayesfac.core.math import edge, normals
 

@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid, Query
+from bayesfac.core.data.divided.large import Summary
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import cuts, ordinal
@@ -137,9 +138,16 @@ def objective(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
 # -- the start -------------------------------------------------------------------------------------------
 def quantiles(data: Ratings, hyper: Any) -> dict[str, Any]:
     """Set `centre` to the normal quantiles of the levels' shares, and `theta` to the same for every user."""
-    centre = cuts.begin(ordinal.numbers_of_levels(data))
+    centre = cuts.begin(numbers_of_levels(data))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
     return {"centre": centre, "theta": theta}
+
+
+def numbers_of_levels(data: Any) -> jax.Array:
+    """How many ratings have each level."""
+    if isinstance(data.value, Summary):  # of ratings read in shares
+        return jnp.asarray(data.value.of_level)
+    return jnp.bincount(codes(data), length=len(data.levels))
 
 
 def own(p: Any) -> dict[str, jax.Array]:

@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bayesfac.core.files import atomic
 from bayesfac.core.method import site_dims, sites
 from bayesfac.core.programs import for_threads
+from bayesfac.report.compared import Compared
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import judge_point
 from bayesfac.report.diagnostics.held_out import LARGER_IS_BETTER
@@ -21,9 +22,6 @@ from bayesfac.report.diagnostics.uses import USES
 from bayesfac.report.pages.templates import duration, number, render, score
 from bayesfac.report.plots.chain_plots import objective, posterior_pictures
 from bayesfac.report.plots.held_out_plots import held_out
-
-if TYPE_CHECKING:
-    from bayesfac.report.compare import Comparison
 
 CONTENTS = {
     "verdict": "Verdict",
@@ -82,7 +80,7 @@ def fit_html(fit: Any) -> str:
 
 
 # -- pages --------------------------------------------------------------------------------------
-def comparison_page(source: "Comparison") -> str:
+def comparison_page(source: Compared) -> str:
     """The page of a comparison as text."""
     methods = list(dict.fromkeys(fit.name for fit in source.fits.values()))
     *names, last = source.fits
@@ -206,7 +204,7 @@ HINTS = {
 }
 
 
-def score_rows(source: "Comparison") -> list[dict[str, Any]]:
+def score_rows(source: Compared) -> list[dict[str, Any]]:
     """The table of a comparison transposed: one row per score, one cell per fit."""
     words = next(iter(source.scores.values())).words
     tested = "tokens" if "perplexity" in source.table else words.what

@@ -6,9 +6,9 @@ import pytest
 from scipy import stats
 
 import bayesfac as bf
-from bayesfac.components import above_noise
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
+from bayesfac.fits.components import above_noise
 from bayesfac.models.ratings import ard_mf
 
 ARD = REGISTRY["ard_mf"]

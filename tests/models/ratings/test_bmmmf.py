@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.laws.losses import BINARY
+from bayesfac.core.kernels.losses import BINARY
 from bayesfac.core.method import REGISTRY
 
 BMMMF = REGISTRY["bmmmf"]

@@ -7,7 +7,8 @@ import pytest
 from scipy import integrate
 
 import bayesfac as bf
-from bayesfac.core.laws.losses import BINARY, SMOOTH
+from bayesfac.core.checks import SMOOTH
+from bayesfac.core.kernels.losses import BINARY
 from bayesfac.core.method import REGISTRY
 from bayesfac.models.ratings.ipmmmf import Membership, bends, kl_bernoulli, sticks
 

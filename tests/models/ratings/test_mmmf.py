@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bayesfac as bf
-from bayesfac.core.laws.losses import BINARY, ordinal
+from bayesfac.core.kernels.losses import BINARY, ordinal
 from bayesfac.core.method import REGISTRY
 from bayesfac.parts.observed.margins import alike
 

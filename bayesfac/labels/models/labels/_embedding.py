@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.kernels import tables
-from bayesfac.core.kernels.cellwise import CellwiseLaw
+from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.core.math import inner
 from bayesfac.labels import laws as labels
 from bayesfac.labels.data.tasks import LABELS, Tasks

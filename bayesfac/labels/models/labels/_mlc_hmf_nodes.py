@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.kernels import tables
-from bayesfac.core.laws.losses import BINARY
+from bayesfac.core.kernels.losses import BINARY
 from bayesfac.labels.data.tasks import LABELS
 from bayesfac.labels.models.labels import _embedding as embedding
 

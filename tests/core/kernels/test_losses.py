@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bayesfac.core.checks import SMOOTH
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.kernels import sparse
-from bayesfac.core.laws.losses import (
+from bayesfac.core.kernels.losses import (
     BINARY,
-    SMOOTH,
     every_level,
     ordinal,
     proximal,

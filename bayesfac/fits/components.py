@@ -1,16 +1,14 @@
 """The number of components that a fit uses, for methods whose `n_components` is an upper limit."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, from_sites
-
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
+from bayesfac.fits.fitted import F, Fitted
 
 LOOKS = 100  # draws behind the sentence that `print(fit)` shows
 
@@ -54,7 +52,7 @@ class InUse:
         return text + ("; the limit is reached: raise n_components" if high == self.limit else "")
 
 
-def in_use(fit: "Fit") -> InUse:
+def in_use(fit: Fitted) -> InUse:
     """The number of components that each draw uses, for methods whose `n_components` is a limit (`ard_mf`).
 
     By default `ard_mf` subtracts the mean rating (`offset`) first. If the true ratings are a product of
@@ -78,7 +76,7 @@ def limited(method: Method) -> bool:
     return bool(method.parts) and method.parts.limited
 
 
-def told(fit: "Fit") -> "Fit":
+def told(fit: F) -> F:
     """The fit, with a sentence for `print(fit)` on the number of components in use."""
     if limited(fit.method):
         chains, draws = next(iter(fit._as_draws().values())).shape[:2]
@@ -87,7 +85,7 @@ def told(fit: "Fit") -> "Fit":
     return fit
 
 
-def _numbers(fit: "Fit", step: int) -> np.ndarray:
+def _numbers(fit: Fitted, step: int) -> np.ndarray:
     """The number in every `step`-th draw of each chain."""
     if not limited(fit.method):
         known = ", ".join(name for name, one in REGISTRY.items() if limited(one))

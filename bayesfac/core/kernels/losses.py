@@ -40,11 +40,6 @@ BINARY = {
     ),
     "logistic": Loss(lambda z: jnp.logaddexp(0.0, -z), lambda z: -jax.nn.sigmoid(-z)),
 }
-SMOOTH = (
-    "smooth_hinge",
-    "logistic",
-    "modified_square",
-)  # for gradient solvers: the derivative is continuous
 
 
 # -- ordinal: of x, thresholds and a level --------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,21 +12,19 @@ from bayesfac.core.clustering import alike, nearest_cluster
 from bayesfac.core.data.reading import native, plain, positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, Method, Permutation, gauge_of, site_dims, sites
+from bayesfac.fits.fitted import Fitted
 from bayesfac.report.diagnostics.align import align_draws
-
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
 
 MOST = 2000  # rows of the table of `together`: 4 million pairs, 32 MB
 READINGS = "mixture", "largest"  # ways to read the clusters of the rows of A
 
 
 def clusters(
-    fit: "Fit",
-    reference: "Fit | None" = None,
+    fit: Fitted,
+    reference: Fitted | None = None,
     *,
     by: str = "mixture",
-    of: "Fit | None" = None,
+    of: Fitted | None = None,
 ) -> pd.DataFrame:
     """The cluster of every row, and how certain the fit is of it.
 
@@ -132,7 +130,7 @@ def _read(by: str, known: int, A: np.ndarray, start: np.ndarray | None = None) -
     return np.append(own, nearest_cluster(A[:known], own, A[known:]))
 
 
-def _checked(of: "Fit", new: "Fit") -> "Fit":
+def _checked(of: Fitted, new: Fitted) -> Fitted:
     """`of`, if `new` has its parameters, but for those of rows."""
     one, other = of._as_draws(), new._as_draws()
     shared = [site for site in one if "row" not in site_dims(of.method, site)]
@@ -153,7 +151,7 @@ def _moved_alike(aligned: np.ndarray, raw: Any, new: Any) -> np.ndarray:
     return moved
 
 
-def together(fit: "Fit", rows: Sequence[Any]) -> pd.DataFrame:
+def together(fit: Fitted, rows: Sequence[Any]) -> pd.DataFrame:
     """The probability that two rows belong to one cluster, for all pairs of some rows.
 
     For rows i and s this is the mean over the draws of a_i . a_s, where a_i has the cluster probabilities of
@@ -209,7 +207,7 @@ def _clustering(method: Method) -> Permutation | None:
     return next((free for free in permutations if free.axes.get("A") == 1), None)
 
 
-def _aligned(fit: "Fit", free: Permutation, reference: "Fit | None") -> tuple[np.ndarray, str]:
+def _aligned(fit: Fitted, free: Permutation, reference: Fitted | None) -> tuple[np.ndarray, str]:
     """A of every draw, (draw, row, cluster), with the clusters in one order; and a note on the matching."""
     assert fit.draws is not None
     # as `align` does: sites whose topics have a permutation of their own would disturb the match
@@ -229,7 +227,7 @@ def _aligned(fit: "Fit", free: Permutation, reference: "Fit | None") -> tuple[np
     return A.reshape(-1, *A.shape[2:]), note
 
 
-def _pivot(reference: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _pivot(reference: Fitted, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if not reference.is_point:
         raise ValueError("Expected a point fit as reference, got draws")
     point = {name: np.asarray(value) for name, value in sites(reference.params).items()}
@@ -240,7 +238,7 @@ def _pivot(reference: "Fit", draws: dict[str, np.ndarray]) -> dict[str, np.ndarr
     return {site: point[site] for site in draws}
 
 
-def _draws_of_rows(fit: "Fit") -> Iterator[np.ndarray]:
+def _draws_of_rows(fit: Fitted) -> Iterator[np.ndarray]:
     """A of every draw, or of the point."""
     if fit.draws is None:
         yield np.asarray(fit.params.A)

@@ -6,12 +6,12 @@ import jax
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.api import Listing
 from bayesfac.core.method import Method, contain, lookup, settle
 from bayesfac.inference import ENGINES
 from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.variational.vb import FEW
 from bayesfac.inference.work import SECONDS, work
-from bayesfac.listing import Listing
 
 FIXED = 3e8  # work of any fit, whatever its size: some 0.2 s
 QUICK_SWEEPS = 110  # of Quick: usually 80, and what it keeps of 60 of them costs as much as 30 more

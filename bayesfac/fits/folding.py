@@ -4,14 +4,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac import new_rows
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.features import no_features
 from bayesfac.core.data.ratings import Ratings
@@ -20,18 +19,17 @@ from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, DataWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims, sites
+from bayesfac.fits import new_rows
+from bayesfac.fits.fitted import F, Fitted
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import STUCK, advance, begin
 from bayesfac.inference.result import check_sites, derived
 from bayesfac.inference.unconstrained import off_edge, supports
 
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
-
 STEPS = 500  # of the descent to new users, at most
 
 
-def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
+def fold_in(fit: F, data: Any, rows: str = "user") -> F:
     """The fit with the rows of `data` instead of its own rows; see `Fit.fold_in`."""
     method = fit.method
     data = given = on_levels(fit.data, contain(method, data))
@@ -60,7 +58,7 @@ def fold_in(fit: "Fit", data: Any, rows: str = "user") -> "Fit":
     return replace(fit, result=result, data=card_of_new(data, fit.data, rows, given))
 
 
-def _by_law(fit: "Fit", data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
+def _by_law(fit: Fitted, data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
     """Whether the new rows have conditional distributions. A point fit of views has a step of its own."""
     if isinstance(data, Views):
         if fit.is_point or "no_fold_in" in fit.method.notes.traits:
@@ -74,7 +72,7 @@ def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {site: value[0, 0] for site, value in held.items()}
 
 
-def _check_can(fit: "Fit", data: Any, rows: str, by_law: bool) -> None:
+def _check_can(fit: Fitted, data: Any, rows: str, by_law: bool) -> None:
     """Raise an error if the method can neither draw nor fit the rows."""
     method, why = fit.method, ""
     if by_law and not fit.is_point and not isinstance(data, Relations):
@@ -93,7 +91,7 @@ def _check_can(fit: "Fit", data: Any, rows: str, by_law: bool) -> None:
 
 
 def _fitted(
-    fit: "Fit", data: Any, held: dict[str, np.ndarray], rows: str, by_law: bool
+    fit: Fitted, data: Any, held: dict[str, np.ndarray], rows: str, by_law: bool
 ) -> dict[str, np.ndarray]:
     """The optimal sites of the new rows for every draw: in closed form, by a step of the method, or by
     descent."""
@@ -118,7 +116,7 @@ def _fitted(
 
 @singledispatch
 def as_training(
-    data: Any, fit: "Fit", held: dict[str, np.ndarray], rows: str
+    data: Any, fit: Fitted, held: dict[str, np.ndarray], rows: str
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """The data with the columns of the training data, and the draws of the sites for their tasks."""
     card = fit.data
@@ -166,7 +164,7 @@ def _of_known(card: Card, data: Ratings, side: str) -> Ratings:
     return kept
 
 
-def _step_by_draw(fit: "Fit", data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _step_by_draw(fit: Fitted, data: Any, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The new rows by the method's own step, one draw after another."""
     method, step, rows = fit.method, fit.method.fold_in, []
     assert step is not None
@@ -178,7 +176,7 @@ def _step_by_draw(fit: "Fit", data: Any, held: dict[str, np.ndarray]) -> dict[st
     return {site: np.stack([np.asarray(row[site]) for row in rows]) for site in held}
 
 
-def _descend(fit: "Fit", data: Ratings, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _descend(fit: Fitted, data: Ratings, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Fit new users by descent on the method's objective, for all draws at the same time. All new users
     start at the mean of the training users, so that only their ratings make them different."""
     method, hyper = fit.method, fit.hyper

@@ -14,10 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from bayesfac.api import Fit
 from bayesfac.api import fit as run_fit
-from bayesfac.automatic.candidates import listed
-from bayesfac.automatic.search import Search
 from bayesfac.choosing.trials import folder_of
 from bayesfac.core import checks
 from bayesfac.core.calls import workers
@@ -29,7 +26,10 @@ from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
+from bayesfac.fits.fit import Fit
 from bayesfac.inference.result import bar
+from bayesfac.search.automatic.candidates import listed
+from bayesfac.search.automatic.search import Search
 
 LEAST = 50  # ratings, labelled rows or counts in all; with fewer of them the choice would be random
 

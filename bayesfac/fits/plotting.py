@@ -1,12 +1,13 @@
 """Plots of a fit by name, such as `fit.plot.trace()`. The report shows the same pictures."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError, unknown
-from bayesfac.membership import clusters
+from bayesfac.fits.fitted import Fitted
+from bayesfac.fits.membership import clusters
 from bayesfac.report.arviz_versions import SHORTEST
 from bayesfac.report.diagnostics.diagnose import diagnostics
 from bayesfac.report.diagnostics.held_out import WORDS, Scores, score
@@ -14,9 +15,6 @@ from bayesfac.report.drawing import kept_open
 from bayesfac.report.plots import fit_plots
 from bayesfac.report.plots.chain_plots import objective, spotlight, trace
 from bayesfac.report.plots.held_out_plots import beside, coverage_curve
-
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
 
 
 class Plots:
@@ -33,7 +31,7 @@ class Plots:
     'objective (nats)'
     """
 
-    def __init__(self, fit: "Fit") -> None:
+    def __init__(self, fit: Fitted) -> None:
         self._fit = fit
         self._name = f"{fit.name} by {type(fit.engine).__name__}"
 
@@ -71,7 +69,7 @@ class Plots:
         observed = None if observed is None else np.asarray(observed)
         return self._shown(fit_plots.levels, self._name, prediction, observed)
 
-    def point_beside(self, draws: "Fit", query: Any = None) -> Any:
+    def point_beside(self, draws: Fitted, query: Any = None) -> Any:
         """The predictions of this point fit against means and 90 % intervals of a fit with draws.
 
         The query is as for `predict`; by default, the cells for which diagnostics are computed.

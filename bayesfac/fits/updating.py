@@ -1,31 +1,29 @@
 """Continue a finished fit with more ratings: new rows are drawn first, then all rows are swept."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 
-from bayesfac import new_rows
 from bayesfac.core import checks
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import contain, site_dims
-from bayesfac.folding import on_levels
+from bayesfac.fits import new_rows
+from bayesfac.fits.fitted import F, Fitted
+from bayesfac.fits.folding import on_levels
+from bayesfac.fits.running import run
 from bayesfac.inference.gibbs import Gibbs
-
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
 
 # features that are labels of the other side: which users rated an item, and which items a user rated
 PATTERNS = {"user": "implicit_item_feature", "item": "implicit_user_feature"}
 
 
-def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "Fit":
-    """The fit to all of these ratings; see `Fit.update`. `refit` is `bf.fit`."""
+def update(fit: F, data: Any, sweeps: int) -> F:
+    """The fit to all of these ratings; see `Fit.update`."""
     method, card = fit.method, fit.data
     checks.whole_number("sweeps", sweeps, 0)
     if not issubclass(method.data, Ratings):
@@ -48,7 +46,7 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
     settings = {"seed": (fit.seed + 1) % 2**32, "progress": False, **fit.hyper._asdict()}
     if fit.is_point:
         engine = replace(fit.engine, folder=None)  # the folder has the run of the old ratings
-        return refit(method, data, engine, init=grown(fit, data, 0), **settings)
+        return run(type(fit), method, data, engine, init=grown(fit, data, 0), **settings)
     chains, draws = next(iter(fit._as_draws().values())).shape[:2]
     engine = Gibbs(sweeps, draws, chains, jitter=0)
     if isinstance(fit.engine, Gibbs):
@@ -57,10 +55,10 @@ def update(fit: "Fit", data: Any, sweeps: int, refit: Callable[..., "Fit"]) -> "
         size = {"draws": draws, "chains": chains, "thin": fit.engine.thin * apart}
         engine = replace(fit.engine, warmup=sweeps, jitter=0.0, folder=None, **size)
     starts = [_begun(fit, data, chain) for chain in range(chains)]
-    return refit(method, data, engine, init=starts, **settings)
+    return run(type(fit), method, data, engine, init=starts, **settings)
 
 
-def grown(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
+def grown(fit: Fitted, data: Any, chain: int) -> dict[str, np.ndarray]:
     """{site: value} of the last draw of a chain, for the users and items of `data`. New users and items get
     the mean of the known ones, also where users or items are features."""
     start = {site: np.asarray(value[chain, -1]) for site, value in fit._as_draws().items()}
@@ -75,7 +73,7 @@ def grown(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
     return start
 
 
-def _begun(fit: "Fit", data: Any, chain: int) -> dict[str, np.ndarray]:
+def _begun(fit: Fitted, data: Any, chain: int) -> dict[str, np.ndarray]:
     """Where a chain begins: at its last draw, with new users and then new items drawn given all others."""
     method, p = fit.method, grown(fit, data, chain)
     data = method.ready(data, fit.hyper)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,13 +24,11 @@ from bayesfac.core.errors import CorruptFile, check_names
 from bayesfac.core.files import ask_space, atomic, named_if_full, sha256, umask
 from bayesfac.core.method import Method, from_sites, lookup, sites
 from bayesfac.core.programs import keep_programs
+from bayesfac.fits.fitted import Fitted
 from bayesfac.inference import ENGINES
 from bayesfac.inference.checkpoint import read_arrays, write_arrays
 from bayesfac.inference.result import Result
 from bayesfac.inference.stored_draws import StoredDraws
-
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
 
 FORMAT = "bayesfac fit 1"
 SMALLER = "free some space, name another folder, or save fewer numbers by thin=5 or dtype='float16'"
@@ -60,7 +58,7 @@ The folder holds labels and counts of the training data, but not the data themse
 
 
 def save(
-    fit: "Fit",
+    fit: Fitted,
     path: str | os.PathLike[str],
     *,
     thin: int = 1,
@@ -116,7 +114,7 @@ def _check_free(target: Path, name: str, overwrite: bool) -> None:
         )
 
 
-def _write(fit: "Fit", folder: Path, thin: int, dtype: str | None) -> None:
+def _write(fit: Fitted, folder: Path, thin: int, dtype: str | None) -> None:
     arrays = {"trace": fit.trace, "rows": fit.data.row_counts, "cols": fit.data.col_counts}
     if fit.data.marks is not None:
         arrays["marks"] = fit.data.marks
@@ -196,7 +194,7 @@ def _reduced(thin: int, dtype: str | None) -> list[str]:
     return every + ([f"saved as {dtype}"] if dtype else [])
 
 
-def model_card(fit: "Fit", thin: int = 1, dtype: str | None = None) -> str:
+def model_card(fit: Fitted, thin: int = 1, dtype: str | None = None) -> str:
     """A description of a saved fit in Markdown, for readers of the folder."""
     notes = [*fit.result.notes, *_reduced(thin, dtype)]
     info = fit.info.get("versions", {})

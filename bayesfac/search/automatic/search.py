@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.automatic.candidates import Candidate, Tried, from_json, run, scored
-from bayesfac.automatic.log_scores import BASELINE, MEASURE, SCORE, divided, of_baseline, weights_of
 from bayesfac.choosing.trials import place, read
 from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.precision import precise
+from bayesfac.search.automatic.candidates import Candidate, Tried, from_json, run, scored
+from bayesfac.search.automatic.log_scores import (
+    BASELINE,
+    MEASURE,
+    SCORE,
+    divided,
+    of_baseline,
+    weights_of,
+)
 
 SHARE = {"Ratings": 0.1, "Counts": 0.1, "Tasks": 0.2, "Views": 0.1}  # held out
 WHAT = {"Ratings": "ratings", "Counts": "pairs", "Tasks": "labels", "Views": "counts"}

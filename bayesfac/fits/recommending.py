@@ -4,28 +4,26 @@ import difflib
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac import new_rows
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Grid
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import native, plain, positions_of
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
 from bayesfac.core.method import site_dims
+from bayesfac.fits import new_rows
+from bayesfac.fits.fitted import Fitted
 from bayesfac.inference.predictions.all_items import RULES, Asked, Rule
 from bayesfac.inference.predictions.by_draw import param_blocks
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.inference.result import bar
 from bayesfac.metrics.top_n import top
-
-if TYPE_CHECKING:
-    from bayesfac.api import Fit
 
 FROM_DRAWS = (
     "the share of the draws in which the item's expected rating is among the user's n largest"
@@ -42,7 +40,7 @@ NOT_SIMULATED = (
 
 
 def recommend(
-    fit: "Fit",
+    fit: Fitted,
     users: Any = None,
     n: int = 10,
     *,
@@ -140,7 +138,7 @@ def recommend(
 
 
 def similar(
-    fit: "Fit", items: Any, n: int = 10, *, users: int = 500, draws: int = 100, seed: int = 0
+    fit: Fitted, items: Any, n: int = 10, *, users: int = 500, draws: int = 100, seed: int = 0
 ) -> pd.DataFrame:
     """The n items that are most similar to each item.
 
@@ -221,7 +219,7 @@ def _alike(method: Any, hyper: Any, params: Any, grid: Grid, asked: np.ndarray) 
 
 
 def _of_prior(
-    fit: "Fit", draws: Mapping[str, np.ndarray], seed: int
+    fit: Fitted, draws: Mapping[str, np.ndarray], seed: int
 ) -> dict[str, np.ndarray] | None:
     """The draws with one user, whom each draw takes from its prior; None where the method cannot."""
     method, card = fit.method, fit.data
@@ -242,7 +240,7 @@ def _of_prior(
 
 
 def _of_users(
-    fit: "Fit", draws: Mapping[str, np.ndarray], rows: np.ndarray
+    fit: Fitted, draws: Mapping[str, np.ndarray], rows: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The draws with these users only: blocks of draws are copied, and most users are not asked for."""
     cut = {}
@@ -288,7 +286,7 @@ def _membership(
 
 
 # -- labels ---------------------------------------------------------------------------------------
-def _axes(fit: "Fit", verb: str) -> dict[str, pd.Index]:
+def _axes(fit: Fitted, verb: str) -> dict[str, pd.Index]:
     """The labels of users and items; only fits of ratings have both."""
     if fit.data.kind != "Ratings":
         raise BayesfacError(
@@ -312,7 +310,7 @@ def _check_count(n: Any, most: int, what: str) -> None:
         raise ValueError(f"Expected n from 1 to {most}, as there are {most} {what}, got {n!r}")
 
 
-def _warn_of_unseen(fit: "Fit", labels: pd.Index, rows: np.ndarray) -> None:
+def _warn_of_unseen(fit: Fitted, labels: pd.Index, rows: np.ndarray) -> None:
     """Name the users without training data: unknown labels, and users that have features alone."""
     known, unknown = fit.data.coords["user"], rows < 0
     unseen = unknown | (fit.data.cells("user")[rows] == 0)
@@ -332,7 +330,7 @@ def _near(known: pd.Index, lost: Any) -> str:
     return f", where labels are like {known[:3].tolist()}"
 
 
-def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:
+def _closed(fit: Fitted, labels: pd.Index, exclude: Any) -> Any:
     """A function from places of users to (user, item) whether the pair is excluded."""
     items = len(fit.data.coords["item"])
     if exclude is None:
@@ -358,7 +356,7 @@ def _closed(fit: "Fit", labels: pd.Index, exclude: Any) -> Any:
     return closed
 
 
-def _unseen(fit: "Fit", row: np.ndarray, item: np.ndarray) -> np.ndarray:
+def _unseen(fit: Fitted, row: np.ndarray, item: np.ndarray) -> np.ndarray:
     """Which pairs have a user or an item without training data."""
     return (row < 0) | (fit.data.cells("user")[row] == 0) | (fit.data.cells("item")[item] == 0)
 

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesfac.api import Fit
 from bayesfac.api import fit as run_fit
-from bayesfac.automatic.log_scores import LogScores, Weights, of_fit
 from bayesfac.choosing.trials import Trial, heard, parts_of, write
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup
+from bayesfac.fits.fit import Fit
 from bayesfac.inference import Gibbs, engine_for
+from bayesfac.search.automatic.log_scores import LogScores, Weights, of_fit
 
 SHORT = Gibbs(warmup=200, draws=200, chains=2)
 # from fast to slow, as measured on MovieLens-100K and emotions; methods that are not listed come last, in

@@ -1,0 +1,1 @@
+"""A fit and what one does with it: predict, add rows, update, recommend, plot, save."""

@@ -1,0 +1,1 @@
+"""Fit candidates, score them on held-out data, and take the best."""
