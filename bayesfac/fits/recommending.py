@@ -239,34 +239,6 @@ def _of_prior(
     return held | {site: np.take(value, [1], axis[site]) for site, value in found.items()}
 
 
-def _of_users(
-    fit: Fitted, draws: Mapping[str, np.ndarray], rows: np.ndarray
-) -> dict[str, np.ndarray]:
-    """The draws with these users only: blocks of draws are copied, and most users are not asked for."""
-    cut = {}
-    for site in draws:
-        value, dims = draws[site], site_dims(fit.method, site)
-        cut[site] = np.take(value, rows, 2 + dims.index("user")) if "user" in dims else value
-    return cut
-
-
-def _score(
-    values: np.ndarray, mean: np.ndarray, by: str, level: float, rng: np.random.Generator
-) -> np.ndarray:
-    """The numbers to rank by, (user, item)."""
-    if by == "mean":
-        return mean
-    if by == "lower":
-        return np.quantile(values, (1 - level) / 2, axis=0)
-    return values[rng.integers(len(values), size=len(mean)), np.arange(len(mean))]
-
-
-def _shares(values: np.ndarray, n: int, closed: np.ndarray) -> np.ndarray:
-    """`_membership` of every pair, (user, item)."""
-    own, item = np.indices(closed.shape).reshape(2, -1)
-    return _membership(values, n, closed, own, item).reshape(closed.shape)
-
-
 def _membership(
     values: np.ndarray, n: int, closed: np.ndarray, own: np.ndarray, item: np.ndarray
 ) -> np.ndarray:
