@@ -144,7 +144,7 @@ METHOD = register(
         choose=Choose(candidates=choices, sweeps=8, by="ranks"),
         notes=Notes(
             traits={ "nonnegative": "counts are not negative",
-                "no_minibatch": "the law is one of the whole table: a sample of listed pairs lacks the zeros",
+                "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
                 },
         ),
     )
