@@ -287,7 +287,7 @@ METHOD = register(Method(
     notes=Notes(
         traits={ "nonnegative": "counts are not negative",
             "poisson": "counts are Poisson numbers, given the factors",
-            "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
+            "no_minibatch": "a law of the whole table: a sample of the listed pairs lacks the zeros",
             },
     ),
 ))

@@ -142,10 +142,9 @@ METHOD = register(
         observed=Preference(), objective=objective, model=model, example=example, prepare=prepare,
         ready=ready,
         choose=Choose(candidates=choices, sweeps=8, by="ranks"),
-        notes=Notes(
-            traits={ "nonnegative": "counts are not negative",
-                "no_minibatch": "the law is one of the whole table: a sample of the listed pairs lacks the zeros",
-                },
-        ),
+        notes=Notes(traits={
+            "nonnegative": "counts are not negative",
+            "no_minibatch": "a law of the whole table: a sample of the listed pairs lacks the zeros",
+        }),
     )
 )  # fmt: skip
