@@ -285,6 +285,20 @@ def test_tags_swell_along_one_direction_with_their_prior():
     np.testing.assert_allclose(squares(q), squares(p), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:cmf did not converge")
+def test_lbfgs_keeps_what_empirical_bayes_set():
+    """The held fields are mappings, whose entries it moved once."""
+    data = few_relations(jax.random.key(0))
+    one, two = (
+        bf.fit("cmf", data, bf.LBFGS(most, tol=0), n_components=2, probit=("tags",), **QUIET).params
+        for most in (1, 5)
+    )
+    assert not np.allclose(one.U["user"], two.U["user"], rtol=1e-3)
+    for mine, other in zip(one[1:], two[1:], strict=True):
+        for key, value in mine.items():
+            np.testing.assert_array_equal(other[key], value)
+
+
 @pytest.mark.parametrize(
     "data",
     [
