@@ -101,7 +101,7 @@ def _fitted(
         start = _one(held) | {site: value[0] for site, value in own.items()}
         p = from_sites(method, {site: jnp.asarray(value) for site, value in start.items()})
         if new_rows.normal(method, fit.hyper, data, p, tuple(own)):
-            found = sites(new_rows.settled(method, fit.hyper, data, p, tuple(own)))
+            found = sites(new_rows.at_modes(method, fit.hyper, data, p, tuple(own)))
             check_sites(from_sites(method, found), "of the new rows")
             return {site: np.asarray(found[site])[None, None] for site in own}
     if rows == "item":

@@ -136,9 +136,9 @@ def normal(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) 
     return all(isinstance(kind, NormalRows | dist.Normal) for kind in kinds)
 
 
-def settled(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> Any:
+def at_modes(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> Any:
     """Params with normal rows at their joint mode: sites are set to their conditional means in turn."""
-    p, change = program(_settled, data, method, hyper, own)(p, data)
+    p, change = program(_at_modes, data, method, hyper, own)(p, data)
     if change > tolerance(p):
         message = f"new rows of {method.name}: more than {STEPS} steps are needed"
         warnings.warn(message, ConvergenceWarning, stacklevel=5)
@@ -150,7 +150,7 @@ def tolerance(p: Any) -> float:
     return 32 * float(jnp.finfo(jax.tree.leaves(p)[0].dtype).eps)
 
 
-def _settled(method: Method, hyper: Any, own: tuple[str, ...], p: Any, data: Any) -> Any:
+def _at_modes(method: Method, hyper: Any, own: tuple[str, ...], p: Any, data: Any) -> Any:
     def step(state: Any) -> Any:
         old, _, count = state
         p = old

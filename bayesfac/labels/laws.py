@@ -100,7 +100,7 @@ def unread(hyper: Any) -> bool:
     return (hyper.cut if hyper.binary else hyper.label_sd) is None
 
 
-def settled(hyper: Any, truth: np.ndarray, score: np.ndarray) -> Any:
+def with_reading(hyper: Any, truth: np.ndarray, score: np.ndarray) -> Any:
     """Hyper with a cut, or with the sds of labels that are numbers, unless they were given.
 
     Labels and scores of rows left out, rows x labels, are in the unit of the model.

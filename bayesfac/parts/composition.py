@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.laws.normal_wishart import settled
+from bayesfac.core.laws.normal_wishart import to_modes
 from bayesfac.core.math import normals
 from bayesfac.core.method import (
     Axes,
@@ -55,7 +55,7 @@ class Composition:
 
     @property
     def bounded(self) -> bool:
-        """Whether VB has a law: also not for biases whose precision is learned, which `Matrix.settled` takes
+        """Whether VB has a law: also not for biases whose precision is learned, which `Matrix.updated` takes
         as given."""
         known = not any(f.bias and f.precision.site for f in self.structure.every)
         return known and isinstance(self.structure, Believed) and isinstance(self.observed, Bounded)
@@ -143,7 +143,7 @@ class Composition:
         """Every block at the mode of its conditional; then, if the structure is `balanced`, the scales of its
         factors against one another at which J is lowest."""
         s, held = self.at(h), self.held(h)
-        p = settled(p, self.conditionals(), held, data, h, *auxiliary)
+        p = to_modes(p, self.conditionals(), held, data, h, *auxiliary)
         if held or not s.balanced or not any(f.precision.site for f in s.main):
             return p
         for groups in s.opposed(data):
@@ -205,9 +205,9 @@ class Composition:
 
         def update(q: Any, data: Any, h: Any) -> Any:
             s = self.at(h)
-            q, target, weight = self.observed.settled(q, *s.moments(q, data.cells), data, h)
-            q = s.settled(q, data, h, target, weight)
-            return factor_beliefs.settle(s.every, q, data, h)
+            q, target, weight = self.observed.updated(q, *s.moments(q, data.cells), data, h)
+            q = s.updated(q, data, h, target, weight)
+            return factor_beliefs.update(s.every, q, data, h)
 
         def expected(q: Any, data: Any, h: Any) -> jax.Array:
             s = self.at(h)

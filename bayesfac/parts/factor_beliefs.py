@@ -95,13 +95,13 @@ def of_belief(every: Factors, f: Factor, q: Any, data: Any, h: Any) -> tuple[jax
     return pooled(own, f.precision, lambda f: expected_squares(q, data, f, h), h, f.width(h))
 
 
-def settle(every: Factors, q: Any, data: Any, h: Any) -> Any:
+def update(every: Factors, q: Any, data: Any, h: Any) -> Any:
     """The laws of links, means, precisions and ridges given those of the rows."""
     for f in every:
         P, rows = expected_P(f, q, h), rows_of(q, f, h)["mean"]
         for key in f.groups(q):
             away = rows - explained(f, q, data, key) - (get(q, f.mean)["mean"] if f.mean else 0)
-            new = link.settled(data.x[key], away, getattr(q, f.ridge)[key], P)
+            new = link.updated(data.x[key], away, getattr(q, f.ridge)[key], P)
             q = put(q, {f"{f.link}.{key}": new})
         if f.mean:
             weight = h.beta0 + len(rows)
@@ -112,7 +112,7 @@ def settle(every: Factors, q: Any, data: Any, h: Any) -> Any:
             q = put(q, {f.precision.site: f.precision.belief(*of_belief(every, f, q, data, h))})
     for site, own in ridges(every, q).items():
         pairs = [(get(q, B), expected_P(f, q, h)) for f, B in own]
-        q = put(q, {site: link.settled_ridge(get(q, site), h, *pairs)})
+        q = put(q, {site: link.updated_ridge(get(q, site), h, *pairs)})
     return q
 
 

@@ -181,7 +181,7 @@ class Matrix:
             x, variance = x + b["mean"][at], variance + b["var"][at]
         return x, variance
 
-    def settled(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any:
+    def updated(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any:
         """The laws of all rows, biases first."""
         at = {f.rows: get(q, f.rows)["mean"] for f in self.every}
         links = [f"{f.link}.{key}" for f in self.biases for key in f.groups(q)]

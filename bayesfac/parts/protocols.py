@@ -54,7 +54,7 @@ class Believed(Protocol):
 
     def moments(self, q: Any, cells: Any) -> tuple[jax.Array, jax.Array]: ...  # of the scores
     # the laws of all rows; and wider ones, with the factor
-    def settled(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any: ...
+    def updated(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any: ...
     def widened(self, key: jax.Array, q: Any, data: Any, bound: Any, elbo: Any) -> tuple: ...
 
 
@@ -96,7 +96,7 @@ class Bounded(Protocol):
 
     def begin(self, p: Any, data: Any, h: Any) -> dict[str, Belief]: ...  # its sites, at a point
     # its sites updated, and target and precision of the cells
-    def settled(self, q: Any, x: Any, variance: Any, data: Any, h: Any) -> tuple: ...
+    def updated(self, q: Any, x: Any, variance: Any, data: Any, h: Any) -> tuple: ...
     def bound(
         self, q: Any, x: Any, variance: Any, data: Any, h: Any
     ) -> jax.Array: ...  # - E energy

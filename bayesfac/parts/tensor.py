@@ -105,7 +105,7 @@ class Tensor(Keyed):
             variance += multiplied([doubled(parts[0]), *map(half, parts[1:])], cells)
         return multiplied([belief["mean"] for belief in own], cells), variance
 
-    def settled(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any:
+    def updated(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any:
         """The laws of the rows of all modes, in turn."""
         w = jnp.full_like(target, 1) * weight
         for m, f in enumerate(self.main):

@@ -49,7 +49,7 @@ def test_leml_is_at_rest_when_it_ends(shape):
     X, Y, new = made(shape)
     at = grids.basis(X, Y, X)  # the rows themselves: at.new is X Q
     H = np.random.default_rng(0).standard_normal((6, 2))
-    R, H = grids.settled(at, H, 0.9, 20_000, 0.0)
+    R, H = grids.by_sweeps(at, H, 0.9, 20_000, 0.0)
     A = at.new @ R
     left = A @ H.T - Y
     np.testing.assert_allclose(2 * at.new.T @ left @ H + 0.9 * R, 0, atol=1e-6)
@@ -62,7 +62,7 @@ def test_more_columns_than_the_rank_of_the_features_change_nothing():
     two = [score for _, score in grids.leml(X, Y, new, [3, 6], **given)]
     np.testing.assert_allclose(two[1], two[0], atol=1e-6)
     at = grids.basis(X, Y, X)
-    R, H = grids.settled(at, np.random.default_rng(1).standard_normal((6, 6)), 0.9, 20_000, 0.0)
+    R, H = grids.by_sweeps(at, np.random.default_rng(1).standard_normal((6, 6)), 0.9, 20_000, 0.0)
     np.testing.assert_allclose(
         at.new @ R @ H.T, next(iter(grids.leml(X, Y, X, [3], **given))).score, atol=1e-4
     )

@@ -11,7 +11,7 @@ import pytest
 
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.features import Design
-from bayesfac.core.laws.normal_wishart import mode, settled
+from bayesfac.core.laws.normal_wishart import mode, to_modes
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.parts import estimate
 from bayesfac.parts.observed.normal import Normal
@@ -57,7 +57,7 @@ def test_a_law_whose_mode_is_not_known_is_refused():
     with pytest.raises(TypeError, match="whose mode is known, got Beta"):
         mode(dist.Beta(2.0, 3.0))
     with pytest.raises(TypeError, match="got Beta"):
-        settled(Two(jnp.ones(())), {"x": lambda p: dist.Beta(2.0, 3.0)}, ())
+        to_modes(Two(jnp.ones(())), {"x": lambda p: dist.Beta(2.0, 3.0)}, ())
 
 
 def test_a_sweep_has_all_fields_in_some_order():

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
-from bayesfac.core.laws.normal_wishart import settled
+from bayesfac.core.laws.normal_wishart import to_modes
 from bayesfac.models.ratings import fm, ordinal_fm
 from tests.tools.mutants import plant
 
@@ -28,7 +28,7 @@ def biases_of_users_are_about_zero(p, data, h):
 
 @plant(F, "update", "golden")
 def scales_are_not_balanced(p, data, h):
-    return settled(p, F.gibbs.conditionals, (), data, h)
+    return to_modes(p, F.gibbs.conditionals, (), data, h)
 
 
 @plant(O, "objective", "joint")

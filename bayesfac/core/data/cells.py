@@ -78,7 +78,7 @@ def row_major(row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> Layou
     table.sort_indices()
     ptr, col, origin = table.indptr, table.indices, table.data
     del table
-    return Layout(ptr, settled(col, np.int32), origin)
+    return Layout(ptr, copied(col, np.int32), origin)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -86,15 +86,15 @@ class Cells:
     """The observed cells of an n x m matrix: `row` and `col`, row-major, and sorted by row and by column."""
 
     def __init__(self, row: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> None:
-        self._fill(_starts(row, shape[0]), settled(col, np.int32), shape)
+        self._fill(_starts(row, shape[0]), copied(col, np.int32), shape)
         self.row = _device(row)
 
     def _fill(self, ptr: np.ndarray, col: np.ndarray, shape: tuple[int, int]) -> None:
         by_col = sp.csr_array((np.arange(len(col), dtype=np.int32), col, ptr), shape).tocsc()
         starts, row, order = by_col.indptr, by_col.indices, by_col.data
         del by_col
-        row = settled(row, np.int32)  # one after the other, as each frees the array of SciPy
-        order = settled(order, np.int32)
+        row = copied(row, np.int32)  # one after the other, as each frees the array of SciPy
+        order = copied(order, np.int32)
         self.col, self.shape = jax.device_put(col), shape
         self.by_row = _rows(ptr, self.col, jax.device_put(np.zeros(0, np.int32)))
         self.by_col = _rows(starts, jax.device_put(row), jax.device_put(order))
@@ -269,7 +269,7 @@ def aligned(size: int, dtype: Any) -> np.ndarray:
     return room[begin : begin + size]
 
 
-def settled(array: Any, dtype: Any) -> np.ndarray:
+def copied(array: Any, dtype: Any) -> np.ndarray:
     """A copy of an array that JAX takes as it is: the caller may change the array later, and with an array
     of NumPy there would be two copies. NumPy copies without a program, which JAX would compile for each
     shape."""
@@ -280,7 +280,7 @@ def settled(array: Any, dtype: Any) -> np.ndarray:
 
 
 def _device(array: np.ndarray) -> jax.Array:
-    return jax.device_put(settled(array, np.int32))
+    return jax.device_put(copied(array, np.int32))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import columns as names
-from bayesfac.core.data.cells import settled
+from bayesfac.core.data.cells import copied
 
 BLOCK = 2**16  # numbers of a long array that are copied at a time
 LONGEST = 200  # bytes of a name of a view; a name of a file has at most 255
@@ -242,7 +242,7 @@ def check_finite(values: np.ndarray, what: str) -> None:
 
 def real(values: np.ndarray) -> jax.Array:
     """A copy on the device, in the working precision."""
-    return jax.device_put(settled(values, jax.dtypes.canonicalize_dtype(np.float64)))
+    return jax.device_put(copied(values, jax.dtypes.canonicalize_dtype(np.float64)))
 
 
 def times(raw: Any) -> np.ndarray:

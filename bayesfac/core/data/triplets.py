@@ -9,7 +9,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Layout, settled
+from bayesfac.core.data.cells import Layout, copied
 from bayesfac.core.data.columns import Columns, is_role, is_wide, with_index
 
 
@@ -148,7 +148,7 @@ def _kept(cells: Layout, keep: np.ndarray, value: np.ndarray) -> tuple[Layout, n
     values = np.empty(len(value))
     values[place] = value
     ptr = np.append(0, np.cumsum(keep))[cells.ptr].astype(np.int32)
-    return Layout(ptr, settled(cells.col[keep], np.int32), place), values, np.flatnonzero(there)
+    return Layout(ptr, copied(cells.col[keep], np.int32), place), values, np.flatnonzero(there)
 
 
 def means(which: np.ndarray, value: np.ndarray, levels: tuple[float, ...] | None) -> np.ndarray:

@@ -77,7 +77,7 @@ def begin_ridge(ridge: jax.Array, hyper: Any, size: int) -> Belief:
     return {"shape": shape, "rate": shape / ridge}
 
 
-def settled(x: Features, rows: jax.Array, ridge: Belief, precision: jax.Array) -> Belief:
+def updated(x: Features, rows: jax.Array, ridge: Belief, precision: jax.Array) -> Belief:
     """The law of B given the means of `rows`, and E L."""
     mean_ridge = gamma(ridge).mean
     mean = Links(x, rows, mean_ridge, precision).mean
@@ -96,7 +96,7 @@ def own_products(x: Features) -> jax.Array:
     return x.across(x.table) if x.gram is None else x.gram
 
 
-def settled_ridge(ridge: Belief, hyper: Any, *links: tuple[Belief, jax.Array]) -> Belief:
+def updated_ridge(ridge: Belief, hyper: Any, *links: tuple[Belief, jax.Array]) -> Belief:
     """The law of ridge given the laws of the matrices that it scales, each with E L."""
     square = sum((jnp.sum(second(B) * precision) for B, precision in links), jnp.zeros(()))
     return {**ridge, "rate": hyper.ridge_rate + square / 2}

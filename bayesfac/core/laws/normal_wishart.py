@@ -72,7 +72,7 @@ def mode(conditional: dist.Distribution) -> jax.Array:
     )
 
 
-def settled(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:
+def to_modes(p: Any, conditionals: Any, held: tuple[str, ...], *given: Any) -> Any:
     """Set every site whose field is not in `held` to the mode of its conditional, in turn."""
     for site, law in laws_in(conditionals, p).items():
         if site.partition(".")[0] not in held:

@@ -128,11 +128,11 @@ def leml(
         H = checks.generator(seed).normal(size=(at.inside.shape[1], columns))
         H /= len(H) ** 0.5
         for c in sorted(penalty):
-            R, H = settled(at, H, c, sweeps, tol)
+            R, H = by_sweeps(at, H, c, sweeps, tol)
             yield Score({"d": k, "penalty": c}, (at.new @ R) @ H.T)
 
 
-def settled(
+def by_sweeps(
     at: Basis, H: np.ndarray, c: float, sweeps: int, tol: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """R and H of LEML after its sweeps, starting from H."""

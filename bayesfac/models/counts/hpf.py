@@ -280,12 +280,12 @@ METHOD = register(Method(
     gibbs=Sampler(conditionals=CONDITIONALS, augment=augment), variational=VARIATIONAL,
     choose=Choose(candidates=choices, sweeps=120, by="ranks"),
     axes=Axes(
-        dims={ "log_theta": ("user", "component"), "log_beta": ("item", "component"),
-            "log_xi": ("user",), "log_eta": ("item",), },
+        dims={"log_theta": ("user", "component"), "log_beta": ("item", "component"),
+            "log_xi": ("user",), "log_eta": ("item",)},
         gauge=(Permutation({"log_theta": 1, "log_beta": 1}),),
     ),
     notes=Notes(
-        traits={ "nonnegative": "counts are not negative",
+        traits={"nonnegative": "counts are not negative",
             "poisson": "counts are Poisson numbers, given the factors",
             "no_minibatch": "a law of the whole table: a sample of the listed pairs lacks the zeros",
             },

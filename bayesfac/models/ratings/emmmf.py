@@ -152,8 +152,8 @@ METHOD = register(Method(
     objective=objective, model=model, predict=predict, example=example, prepare=prepare,
     solver=Solver(terms=terms), choose=Choose(candidates=margins.choices),
     axes=Axes(
-        dims={ "U": ("member", "user", "component"), "V": ("member", "item", "component"),
-            "theta": ("member", "user", "threshold"), "bias_item": ("member", "item"), },
+        dims={"U": ("member", "user", "component"), "V": ("member", "item", "component"),
+            "theta": ("member", "user", "threshold"), "bias_item": ("member", "item")},
         gauge=(Rotation(("U", "V"), {"U": 2, "V": 2}, each=True, floating=True),),
     ),
 ))

@@ -55,7 +55,7 @@ from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.kernels.sparse import spread
 from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.laws.empirical_bayes import biases
-from bayesfac.core.laws.normal_wishart import mode, normal_rows, settled
+from bayesfac.core.laws.normal_wishart import mode, normal_rows, to_modes
 from bayesfac.core.math import bilinear, inner, normals, pick
 from bayesfac.core.method import Axes, Choose, Method, Sampler, Solver, register
 from bayesfac.core.programs import compiled_for
@@ -255,7 +255,7 @@ def positions(key: jax.Array, p: Params, data: Ratings, hyper: Hyper) -> Params:
 # -- point ---------------------------------------------------------------------------------------
 def update(p: Params, data: Ratings, hyper: Hyper) -> Params:
     """Set every block to the mode of its conditional, and make a Gauss-Newton step of the positions."""
-    p = settled(p, CONDITIONALS, held(hyper), data, hyper)
+    p = to_modes(p, CONDITIONALS, held(hyper), data, hyper)
     if held(hyper):
         return p
     given = sums(p.W, square_of(p.W), p.bias_item, data, hyper)
@@ -391,8 +391,8 @@ METHOD = register(Method(
     gibbs=Sampler(conditionals=CONDITIONALS, moves={"positions": positions}),
     choose=Choose(candidates=noise_choices),
     axes=Axes(
-        dims={ "W": ("user", "feature"), "X": ("item", "component"), "bias_item": ("item",),
-            "precision": ("group",), "alpha": (), },
+        dims={"W": ("user", "feature"), "X": ("item", "component"), "bias_item": ("item",),
+            "precision": ("group",), "alpha": ()},
     ),
 ))
 # fmt: on

@@ -318,8 +318,8 @@ METHOD = register(Method(
     objective=objective, model=model, predict=predict, example=example, prepare=prepare,
     solver=Solver(update=update), choose=Choose(candidates=choices),
     axes=Axes(
-        dims={ "Z": ("user", "component"), "V": ("item", "component"),
-            "theta": ("user", "threshold"), "nu": ("component",), },
+        dims={"Z": ("user", "component"), "V": ("item", "component"),
+            "theta": ("user", "threshold"), "nu": ("component",)},
     ),
 ))
 # fmt: on

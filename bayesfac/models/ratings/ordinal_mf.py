@@ -148,12 +148,12 @@ def prior(q: Any, f: Factor, data: Ratings, hyper: Hyper) -> tuple[jax.Array, ja
     return law.prior(q, f, data, hyper, cuts.population(hyper)[1])
 
 
-def settle(q: Any, data: Ratings, hyper: Hyper) -> Any:
-    return law.settle(factor_beliefs.settle(SIDES, q, data, hyper), *cuts.population(hyper))
+def update_laws(q: Any, data: Ratings, hyper: Hyper) -> Any:
+    return law.update(factor_beliefs.update(SIDES, q, data, hyper), *cuts.population(hyper))
 
 
 VARIATIONAL = likelihood_law.record(
-    begin, moved, of_cells, energy, partial(law.laws, SIDES), Matrix(SIDES), prior, settle,
+    begin, moved, of_cells, energy, partial(law.laws, SIDES), Matrix(SIDES), prior, update_laws,
     split=law.split,
 )  # fmt: skip
 

@@ -124,7 +124,7 @@ class Hinge(NamedTuple):
         wide = h.cost**2 * (own["var"][at] + variance[:, None])
         return z, jnp.maximum(jnp.sqrt(z**2 + wide), self.smallest(x, h))
 
-    def settled(self, q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> tuple:
+    def updated(self, q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> tuple:
         g = 1 / self.squared(q, x, variance, data, h)[1]
         law = self.given_theta(q, x, data, h, g).base_dist  # the scores enter its mean linearly
         q = q._replace(theta={"mean": law.mean, "var": law.variance})

@@ -118,7 +118,7 @@ def record(
     laws: Callable[..., dict[str, Any]],
     s: Matrix,
     prior: Callable[..., tuple[jax.Array, jax.Array]],
-    settle: Callable[..., Any],
+    of_prior: Callable[..., Any],
     **more: Any,
 ) -> Variational:
     """The record of a method with any log-concave likelihood of u.v.
@@ -130,7 +130,7 @@ def record(
     laws(q)                                     {site: Distribution}
     s                                           the factors
     prior(q, factor, data, hyper)               precision of the rows, and precision times mean
-    settle(q, data, hyper)                      the laws of the prior's sites, updated
+    of_prior(q, data, hyper)                    the laws of the prior's sites, updated
 
     `more` are other fields of the record.
     """
@@ -159,7 +159,7 @@ def record(
         user, item = s.main
         q = step(q, user, data.cells.by_row, data, hyper)
         q = step(q, item, data.cells.by_col, data, hyper)
-        return settle(q, data, hyper)
+        return of_prior(q, data, hyper)
 
     def start(p: Any, data: Any, hyper: Any) -> Any:
         return update(put(p, begin(p, data, hyper)), data, hyper)

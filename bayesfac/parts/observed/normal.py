@@ -96,7 +96,7 @@ class Normal(NamedTuple):
         """The expected sum of squares."""
         return jnp.sum((data.y - h.offset - x) ** 2 + variance)
 
-    def settled(self, q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> tuple:
+    def updated(self, q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> tuple:
         if q.alpha is None:
             return q, data.y - h.offset, h.alpha
         alpha = {**q.alpha, "rate": h.alpha_rate + 0.5 * self.wide(x, variance, data, h)}
@@ -143,7 +143,7 @@ class GivenNoise(NamedTuple):
     def begin(self, p: Any, data: Any, h: Any) -> dict[str, Belief]:
         return {}
 
-    def settled(self, q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> tuple:
+    def updated(self, q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> tuple:
         return q, data.y - h.offset, h.noise**-2
 
     def bound(self, q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> jax.Array:

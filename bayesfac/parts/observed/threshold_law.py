@@ -117,7 +117,7 @@ def prior(q: Any, f: Factor, data: Any, hyper: Any, s: jax.Array) -> tuple[jax.A
     return both, jnp.concatenate([shift, level], -1)
 
 
-def settle(q: Any, c: jax.Array, s: jax.Array) -> Any:
+def update(q: Any, c: jax.Array, s: jax.Array) -> Any:
     """The law of the population's thresholds given the users'."""
     if q.theta is None:
         return q

@@ -130,7 +130,7 @@ def align_draws(
     residual, ambiguous = np.zeros(chains * length), False
     notes: list[str] = []
     for free in gauge:
-        match = _apply(free, flat, _settled(free, gauge, flat), point)
+        match = _apply(free, flat, _to_match(free, gauge, flat), point)
         residual = np.maximum(residual, match.residual)
         ambiguous |= match.ambiguous
         notes += match.notes
@@ -221,7 +221,7 @@ def _entries(
     )
 
 
-def _settled(
+def _to_match(
     free: Rotation | Permutation, gauge: Sequence[Any], present: Mapping[str, Any]
 ) -> list[str]:
     """The sites to match on: those that no other gauge moves, if there are any."""

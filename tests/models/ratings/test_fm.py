@@ -293,7 +293,7 @@ def test_scales_end_where_an_independent_bound_is_stationary():
     def sweep(_, state):
         p, both = state
         for number, side in enumerate(("user", "item")):
-            new, L, doubt = machine_scales.settled(p, data, side, y, w, both[1 - number])
+            new, L, doubt = machine_scales.updated(p, data, side, y, w, both[1 - number])
             both = (new, both[1]) if number == 0 else (both[0], new)
             p = machine_scales.with_rows(p, side, new, L)
             p = machine_scales.with_prior(p, data, h, side, new, doubt)

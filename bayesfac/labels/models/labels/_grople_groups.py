@@ -17,7 +17,7 @@ from bayesfac.labels.data.tasks import LABELS, Tasks
 NEAR = 7  # a label's scale is its distance to its neighbour of this rank
 
 
-def settled(data: Tasks, groups: Any, K: int | None) -> tuple[int, ...]:
+def checked(data: Tasks, groups: Any, K: int | None) -> tuple[int, ...]:
     """The group of every label: `groups` renumbered, or K (by default at most 10) groups by clustering."""
     L = len(data.labels)
     if K is not None:

@@ -80,7 +80,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.positive(hyper, "weight", "scale", *["penalty"] * (hyper.penalty is not None))
     hyper = labels.read(data, hyper)
     if None in (hyper.n_components, hyper.penalty) or labels.unread(hyper):
-        return labels.settled(*left_out(ready(data, hyper), hyper))
+        return labels.with_reading(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 

@@ -87,7 +87,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     checks.positive(hyper, "weight", *given, *(["ridge"] if hyper.ridge != 0 else []))
     hyper = labels.read(data, hyper)
     if labels.unread(hyper) or None in (hyper.n_components, hyper.alpha, hyper.penalty):
-        return labels.settled(*left_out(ready(data, hyper), hyper))
+        return labels.with_reading(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 

@@ -106,7 +106,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     if hyper.alpha != 0:
         checks.positive(hyper, "alpha")
     gamma = hyper.alpha * d if hyper.gamma is None else hyper.gamma
-    groups = label_groups.settled(data, hyper.groups, hyper.n_groups)
+    groups = label_groups.checked(data, hyper.groups, hyper.n_groups)
     hyper = hyper._replace(n_components=d, gamma=gamma, groups=groups, n_groups=max(groups) + 1)
     checks.positive(hyper, "ridge", "sparsity", "coupling", "beta", *["gamma"] * (gamma != 0))
     steps.bounded(data, hyper)

@@ -81,7 +81,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     hyper = hyper._replace(n_components=K, never=never, gaps=not data.known.all())
     hyper = labels.read(data, hyper)
     if hyper.penalty is None or labels.unread(hyper):
-        return labels.settled(*left_out(ready(data, hyper), hyper))
+        return labels.with_reading(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 

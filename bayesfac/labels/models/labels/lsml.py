@@ -94,7 +94,7 @@ def prepare(data: Tasks, hyper: Hyper) -> Hyper:
     given = [name for name in ("alpha", "beta") if getattr(hyper, name) is not None]
     checks.positive(hyper, "weight", *given)
     if None in (hyper.alpha, hyper.beta) or labels.unread(hyper):
-        return labels.settled(*left_out(ready(data, hyper), hyper))
+        return labels.with_reading(*left_out(ready(data, hyper), hyper))
     return hyper._replace(cut=labels.checked_cut(hyper.cut))
 
 

@@ -50,7 +50,7 @@ def estimated(
         found = moments(both[0], both[1], data.cells)
         own, target, weight, _ = look(observe, early, count < DRAWS, own, *found)
         for number, side in enumerate(ROWS):
-            new, L, doubt = settled(p, data, side, target, weight, both[1 - number])
+            new, L, doubt = updated(p, data, side, target, weight, both[1 - number])
             key = jax.random.fold_in(jax.random.key(number), count)
             new = jax.lax.cond(count < DRAWS, drawn, lambda key, new, at: new, key, new, at[side])
             both = (new, both[1]) if number == 0 else (both[0], new)
@@ -114,7 +114,7 @@ def moments(user: Belief, item: Belief, cells: Any) -> tuple[jax.Array, jax.Arra
     return inner(user.mean, item.mean, cells), inner(a, b, cells)
 
 
-def settled(
+def updated(
     p: Any, data: Any, side: str, target: jax.Array, weight: jax.Array, other: Belief
 ) -> tuple[Belief, Tables, Tables]:
     """The law of the rows of a side given that of the other, and links with lower bounds of their
