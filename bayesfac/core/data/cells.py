@@ -1,4 +1,7 @@
-"""The coordinates of observed cells, sorted by row and by column; the base class of data containers."""
+"""The coordinates of observed cells, sorted by row and by column; the base class of data containers.
+
+Length: cells of matrices, tensors and linked matrices share the layout of their rows.
+"""
 
 from collections.abc import Mapping, Sized
 from dataclasses import dataclass, replace
