@@ -28,7 +28,7 @@ def fit(
     method : str
         A name from `bf.methods()`.
     data : Ratings, Views, Tasks, or anything these can read
-    engine : FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB or Blocks, optional
+    engine : FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick or VB, optional
         The method's own solver by default.
     seed : int
         The same seed gives the same fit on the same machine and versions.
