@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 from bayesfac.core.data.cells import Query
 from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.inference.predictions import pointwise
+from bayesfac.labels.data.tasks import Tasks
 
 UNITS = ((10.0, 4.0), (0.0, 1.0), (-3.0, 0.5))
 QUERY = Query(np.array([0, 1, 1, 0]), np.array([0, 2, 1, 0]))
@@ -33,8 +34,8 @@ def test_factors_have_the_jacobian_of_the_unit(monkeypatch, law):
     y = jnp.array([12.0, -4.0, 0.7, 3.0])
     mean, sd = np.array(UNITS).T[:, QUERY.col]
     with jax.enable_x64(True):
-        scaled = pointwise.factors(None, None, None, SimpleNamespace(units=UNITS), QUERY, y)
-        plain = pointwise.factors(None, None, None, SimpleNamespace(), QUERY, y)
+        scaled = pointwise.factors(None, None, Tasks, SimpleNamespace(units=UNITS), QUERY, y)
+        plain = pointwise.factors(None, None, Tasks, SimpleNamespace(), QUERY, y)
     np.testing.assert_allclose(scaled, stats.norm(mean + sd * 0.5, sd * 2).logpdf(y), rtol=1e-6)
     np.testing.assert_allclose(plain, stats.norm(0.5, 2).logpdf(y), rtol=1e-6)
 
