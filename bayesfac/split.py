@@ -13,7 +13,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core import checks
-from bayesfac.core.data import cells
+from bayesfac.core.data import container
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import as_read, plain
 from bayesfac.core.data.row_marks import marks
@@ -37,7 +37,7 @@ def __dir__() -> tuple[str, ...]:
 
 
 Listed = TypeVar("Listed", Ratings, Tensor, Ratings | Tensor)
-Container = TypeVar("Container", bound=cells.Container)
+Container = TypeVar("Container", bound=container.Container)
 
 
 class Weak(NamedTuple):
@@ -94,7 +94,7 @@ def holdout(
     >>> len(train), len(test), test.shape
     (3, 1, (2, 2))
     """
-    _check_kind(data, cells.Container)
+    _check_kind(data, container.Container)
     if not 0 < fraction < 1:
         raise ValueError(f"Expected a fraction between 0 and 1, got {fraction!r}")
     if by not in ("random", "time"):
@@ -233,7 +233,7 @@ def _check_kind(data: Any, *kinds: type) -> None:
     if isinstance(data, kinds):
         return
     names = "Ratings, Tensor, Tasks, Views"
-    if kinds != (cells.Container,):
+    if kinds != (container.Container,):
         names = ", ".join(kind.__name__ for kind in kinds)
     hint = "" if isinstance(data, Tensor | Views) else ": bf.Ratings(data) reads a table"
     hint = getattr(data, "hint_of_folds", hint)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cells import KINDS, Container, Query, narrowed, query_of
+from bayesfac.core.data.cells import Query, narrowed, query_of
 from bayesfac.core.data.columns import find, with_index
+from bayesfac.core.data.container import KINDS, Container
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.data.features import Encoding, of_new, to_predict

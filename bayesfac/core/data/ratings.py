@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import Cells, Container, Layout, Query, Sizes, row_major
+from bayesfac.core.data.cells import Cells, Layout, Query, row_major
 from bayesfac.core.data.columns import Columns
+from bayesfac.core.data.container import Container, Sizes
 from bayesfac.core.data.features import Encoding, Features, Side, described
 
 

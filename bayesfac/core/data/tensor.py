@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import Container, HostParts, TensorCells, query_of
+from bayesfac.core.data.cells import TensorCells, query_of
 from bayesfac.core.data.columns import is_role, with_index
+from bayesfac.core.data.container import Container, HostParts
 
 LEAST = 3  # modes
 RESERVED = frozenset(

@@ -10,7 +10,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Container, HostParts, Query
+from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.data.container import Container, HostParts
 from bayesfac.core.data.graphs import Graphs, neighbours
 
 

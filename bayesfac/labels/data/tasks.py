@@ -14,7 +14,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Container, HostParts, full_table
+from bayesfac.core.data.cells import Cells, full_table
+from bayesfac.core.data.container import Container, HostParts
 from bayesfac.labels.data.pieces import LABELS as LABELS
 from bayesfac.labels.data.pieces import Piece, add_constant, clusters_by_position, read
 

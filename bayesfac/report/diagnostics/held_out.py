@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from bayesfac.core.data.cells import Container
+from bayesfac.core.data.container import Container
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.relations import Relations

@@ -18,7 +18,7 @@ from bayesfac.api import fit as run_fit
 from bayesfac.choosing.trials import folder_of
 from bayesfac.core import checks
 from bayesfac.core.calls import workers
-from bayesfac.core.data.cells import KINDS
+from bayesfac.core.data.container import KINDS
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import is_named
