@@ -64,21 +64,34 @@ class Container:
     What other code asks of a kind of data:
 
     kind     what cards call it
+    unit     what one of its cells is called
     columns  the columns of a table that name a cell; of a tensor its modes, which the data know
+    two_way  whether its cells lie in matrices, each in a row and a column; of a tensor they do not
     axis     the axis of the columns of its one matrix; "" if there are several views or modes
     site     the site of the model that has the values; "" if no value has a law of its own
     listed   whether a model of some of the cells is one of `replaced(cells=, y=)`
     closed   whether only columns of training can be asked for
     by_cut   whether draws decide an outcome by a cut of its probability
+    implicit whether a cell says no more than that something was chosen, and how often: cells that are not
+             listed are zeros, and held-out cells are ranked among them
+    present  whether this process has every cell
+
+    What each kind answers in its own way, if this class has no answer for it: `asked`, `in_users_unit`,
+    `same_columns`, `amount`, `hide`, `drawn`, `of_test`; and all have `shape`, `coords()`, `frame()`, `take`,
+    `fill` and `fingerprint()`. Kinds that are not `listed` also have `held_out`.
     """
 
     kind: ClassVar[str] = ""
+    unit: ClassVar[str] = "cell"
     columns: ClassVar[tuple[str, ...]] = ()
+    two_way: ClassVar[bool] = True
     axis: ClassVar[str] = ""
     site: ClassVar[str] = "rating"
     listed: ClassVar[bool] = True
     closed: ClassVar[bool] = False
     by_cut: ClassVar[bool] = False
+    implicit: ClassVar[bool] = False
+    present: ClassVar[bool] = True
     leaves: tuple[str, ...] = ("cells", "y")
     host: Any
 
@@ -93,6 +106,25 @@ class Container:
     def in_users_unit(self) -> np.ndarray:
         """The values as the user gave them, cell by cell."""
         return self.value  # type: ignore[attr-defined]
+
+    @property
+    def amount(self) -> float:
+        """How much there is to hold out: the number of cells, or the sum of counts."""
+        return len(self)  # type: ignore[arg-type]
+
+    def hide(self) -> Self:
+        """The same cells without values, which the model then samples."""
+        return self.replaced(y=None)
+
+    def drawn(self, draw: Mapping[str, Any]) -> Self:
+        """The data with the values that the model drew, by site, on the device alone; `fill` also has them
+        on the host."""
+        return self.replaced(y=draw[self.site])
+
+    @classmethod
+    def of_test(cls, table: Any, levels: tuple[float, ...] | None) -> Any:
+        """A table of held-out data for a fit of such data, on the levels of training."""
+        return cls(table)  # type: ignore[call-arg]
 
     def same_columns(self) -> bool:
         """Whether all columns have the same values, so that equal predictions are no fault."""

@@ -88,7 +88,7 @@ class Ratings(Container):
     cells: Any  # Cells; in a minibatch a Query
     y: Any  # values, row-major; None where they are to be sampled
     x: dict[str, Features]  # features of "user" and of "item", as far as there are any
-    kind, columns, axis = "Ratings", ("user", "item"), "item"
+    kind, unit, columns, axis = "Ratings", "rating", ("user", "item"), "item"
     leaves: tuple[str, ...] = ("cells", "y", "x")
     host: Frame
 
@@ -184,6 +184,11 @@ class Ratings(Container):
         return _restore(np.asarray(self.cells.col), self.host.origin)
 
     @property
+    def code(self) -> np.ndarray:
+        """(cell, axis) codes in the user's order of rows."""
+        return np.stack([self.user, self.item], 1)
+
+    @property
     def value(self) -> np.ndarray:
         """Ratings in the user's order of rows."""
         return np.asarray(self.host.value, np.float64)
@@ -250,10 +255,18 @@ class Ratings(Container):
             f"density {density:.3g}, {scale}{also})"
         )
 
+    @classmethod
+    def of_test(cls, table: Any, levels: tuple[float, ...] | None) -> Any:
+        return cls(table, levels=levels) if levels else cls(table)
+
     def per_row(self, side: str) -> np.ndarray:
         """The number of ratings of each user, or of each item."""
         rows = self.cells.by_row if side == "user" else self.cells.by_col
         return np.diff(rows.ptr).astype(np.int64)
+
+    def elsewhere(self) -> dict[str, np.ndarray]:
+        """{"user" or "item": cells of each label beside the ratings: in other matrices, of counts zeros}."""
+        return {}
 
     def shares(self, parts: int) -> Any:
         """{part: share} for data of which each process has only its shares; otherwise None."""
@@ -355,10 +368,6 @@ class Ratings(Container):
         return reading.digest(
             [self.users, self.items, self.levels, self.user, self.item, self.value, *sides]
         )
-
-    def hide(self) -> "Ratings":
-        """The same cells without values, which the model then samples."""
-        return self.replaced(y=None)
 
     def fill(self, draw: Mapping[str, Any]) -> "Ratings":
         """The same cells with the values that the model drew at the site `rating`."""

@@ -61,7 +61,7 @@ class Tensor(Container):
     [1, 2]
     """
 
-    kind = "Tensor"
+    kind, two_way = "Tensor", False
 
     cells: Any  # TensorCells; in a minibatch a Query
     y: Any  # values by cell; None where they are to be sampled
@@ -164,10 +164,6 @@ class Tensor(Container):
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
         return reading.digest([list(self.axes), *self.axes.values(), self.code, self.value])
-
-    def hide(self) -> "Tensor":
-        """The same cells without values, which the model then samples."""
-        return self.replaced(y=None)
 
     def fill(self, draw: Mapping[str, Any]) -> "Tensor":
         """The same cells with the values that the model drew at the site `rating`."""

@@ -10,7 +10,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.data.cells import Cells, Query, full_table
 from bayesfac.core.data.container import Container, HostParts
 from bayesfac.core.data.graphs import Graphs, neighbours
 
@@ -125,6 +125,15 @@ class Views(Container):
         """The number of stored cells."""
         return sum(cells.row.shape[0] for cells in self.cells.values())
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, features of all views)."""
+        return self.n_rows, sum(self.n_features.values())
+
+    @property
+    def amount(self) -> float:
+        return int(sum(y.sum() for y in self.y.values()))
+
     def __len__(self) -> int:
         return self.n_rows
 
@@ -183,9 +192,10 @@ class Views(Container):
         """The row sums of one view, which a draw of new counts keeps."""
         return self.host.totals[name]
 
-    def hide(self) -> "Views":
-        """The same shapes without values, which the model then samples."""
-        return Views.tree_unflatten(self.host, (self.cells, None, self.graphs))
+    def drawn(self, draw: Mapping[str, Any]) -> "Views":
+        full = {name: full_table(draw[f"view.{name}"]) for name in self.names}
+        cells, y = ({name: pair[k] for name, pair in full.items()} for k in (0, 1))
+        return self.replaced(cells=cells, y=y)
 
     def fill(self, draw: Mapping[str, Any]) -> "Views":
         """The same views with the counts that the model drew at the sites `view.NAME`."""
