@@ -75,6 +75,7 @@ class Container:
     implicit whether a cell says no more than that something was chosen, and how often: cells that are not
              listed are zeros, and held-out cells are ranked among them
     present  whether this process has every cell
+    hint_of_folds  what to do instead of dividing the cells into folds; "" if there is no other way
 
     What each kind answers in its own way, if this class has no answer for it: `asked`, `in_users_unit`,
     `same_columns`, `amount`, `hide`, `drawn`, `of_test`; and all have `shape`, `coords()`, `frame()`, `take`,
@@ -92,6 +93,7 @@ class Container:
     by_cut: ClassVar[bool] = False
     implicit: ClassVar[bool] = False
     present: ClassVar[bool] = True
+    hint_of_folds: ClassVar[str] = ""
     leaves: tuple[str, ...] = ("cells", "y")
     host: Any
 

@@ -13,6 +13,7 @@ from bayesfac.core.data import reading
 from bayesfac.core.data.cells import Cells, Query, full_table
 from bayesfac.core.data.container import Container, HostParts
 from bayesfac.core.data.graphs import Graphs, neighbours
+from bayesfac.core.data.row_marks import marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +180,28 @@ class Views(Container):
         part.host = replace(part.host, features=self.features, name=self.name, marks=marks)
         return part
 
+    def held_out(self, fraction: float, rng: np.random.Generator) -> tuple["Views", "Views"]:
+        """(train, test): every single count goes to the test part with probability `fraction`."""
+        kept: dict[str, sp.csr_matrix] = {}
+        held: dict[str, sp.csr_matrix] = {}
+        for name in self.names:
+            counts = self[name]
+            _check_counts(name, counts)
+            # counts in float32 are exact; the binomial needs int64
+            taken = rng.binomial(counts.data.astype(np.int64), fraction)
+            kept[name], held[name] = (
+                sp.csr_matrix((part, counts.indices, counts.indptr), shape=counts.shape)
+                for part in (counts.data - taken, taken)
+            )
+        return self.relabelled(kept), self.relabelled(held)
+
+    def relabelled(self, matrices: dict[str, sp.csr_matrix]) -> "Views":
+        """Views with these matrices, and the labels, graphs and marks of all these views."""
+        part = Views(matrices, rows=self.rows, graphs=self.graphs)
+        features = {name: self.features[name] for name in part.names}
+        part.host = replace(part.host, features=features, name=self.name, marks=marks(self)[-1])
+        return part
+
     def fingerprint(self) -> str:
         """A digest of labels and values."""
         parts: list[Any] = [self.rows]
@@ -235,6 +258,19 @@ def _named_views(data: Any) -> dict[str, Any]:
             raise ValueError(f"Expected view names without '/', '.', '{{' or '}}', got {name!r}")
         reading.check_name("view names", name)
     return dict(data)
+
+
+def _check_counts(name: str, counts: sp.csr_matrix) -> None:
+    """Raise an error for counts that cannot be thinned."""
+    wrong = (counts.data < 0) | (counts.data != np.rint(counts.data))
+    if wrong.any():
+        cell = counts.tocoo()
+        at = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"Expected whole counts in view {name!r} to thin them, got {cell.data[at]:g} in row "
+            f"{cell.row[at]}, column {cell.col[at]}; real-valued views cannot be held out: "
+            "take rows instead (views.take)"
+        )
 
 
 def concatenated(views: Views) -> Views:
