@@ -78,8 +78,9 @@ class Container:
     hint_of_folds  what to do instead of dividing the cells into folds; "" if there is no other way
 
     What each kind answers in its own way, if this class has no answer for it: `asked`, `in_users_unit`,
-    `same_columns`, `amount`, `hide`, `drawn`, `of_test`; and all have `shape`, `coords()`, `frame()`, `take`,
-    `fill` and `fingerprint()`. Kinds that are not `listed` also have `held_out`.
+    `same_columns`, `levels`, `amount`, `hide`, `drawn`, `of_test`. All have `shape`, `coords()`, `frame()`,
+    `take`, `fill` and `fingerprint()`; those with a `site` have the observed cells and their values as `code`
+    and `value`; those that are not `listed` have `held_out`.
     """
 
     kind: ClassVar[str] = ""
@@ -108,6 +109,11 @@ class Container:
     def in_users_unit(self) -> np.ndarray:
         """The values as the user gave them, cell by cell."""
         return self.value  # type: ignore[attr-defined]
+
+    @property
+    def levels(self) -> tuple[float, ...] | None:
+        """The ordinal scale, or None for real values."""
+        return None
 
     @property
     def amount(self) -> float:

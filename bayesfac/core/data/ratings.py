@@ -170,7 +170,6 @@ class Ratings(Container):
 
     @property
     def levels(self) -> tuple[float, ...] | None:
-        """The ordinal scale, or None for real values."""
         return self.host.levels
 
     @property

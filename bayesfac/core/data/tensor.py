@@ -66,7 +66,6 @@ class Tensor(Container):
     cells: Any  # TensorCells; in a minibatch a Query
     y: Any  # values by cell; None where they are to be sampled
     host: Frame
-    levels = None
     time = None
 
     def __init__(

@@ -289,6 +289,11 @@ class Tasks(Container):
         return (0.0, 1.0) if self.binary else None
 
     @property
+    def code(self) -> np.ndarray:
+        """(cell, axis) codes of the known labels, in the order of `value`."""
+        return np.argwhere(self.labelled[:, None] & ~np.isnan(self[LABELS].toarray()))
+
+    @property
     def value(self) -> np.ndarray:
         """The labels of the labelled rows, row by row: the last column of `frame()`."""
         if LABELS not in self.blocks:
