@@ -5,20 +5,17 @@ depends only on the data and the seed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
 from bayesfac.core import checks
-from bayesfac.core.data import cells
+from bayesfac.core.data import container
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import as_read, plain
-from bayesfac.core.data.row_marks import marks
 from bayesfac.core.data.tensor import Tensor
-from bayesfac.core.data.views import Views
 
 __all__ = [
     "PairFolds",
@@ -37,7 +34,7 @@ def __dir__() -> tuple[str, ...]:
 
 
 Listed = TypeVar("Listed", Ratings, Tensor, Ratings | Tensor)
-Container = TypeVar("Container", bound=cells.Container)
+Container = TypeVar("Container", bound=container.Container)
 
 
 class Weak(NamedTuple):
@@ -94,7 +91,7 @@ def holdout(
     >>> len(train), len(test), test.shape
     (3, 1, (2, 2))
     """
-    _check_kind(data, cells.Container)
+    _check_kind(data, container.Container)
     if not 0 < fraction < 1:
         raise ValueError(f"Expected a fraction between 0 and 1, got {fraction!r}")
     if by not in ("random", "time"):
@@ -105,8 +102,6 @@ def holdout(
             "bf.Ratings(..., times=...), or a column timestamp"
         )
     rng, own = checks.generator(seed), cast("Any", data)
-    if isinstance(data, Views):
-        return _thin(own, fraction, rng)
     if not own.listed:
         return own.held_out(fraction, rng)
     n, held = len(own), round(fraction * len(own))
@@ -233,10 +228,9 @@ def _check_kind(data: Any, *kinds: type) -> None:
     if isinstance(data, kinds):
         return
     names = "Ratings, Tensor, Tasks, Views"
-    if kinds != (cells.Container,):
+    if kinds != (container.Container,):
         names = ", ".join(kind.__name__ for kind in kinds)
-    hint = "" if isinstance(data, Tensor | Views) else ": bf.Ratings(data) reads a table"
-    hint = getattr(data, "hint_of_folds", hint)
+    hint = getattr(data, "hint_of_folds", ": bf.Ratings(data) reads a table")
     raise TypeError(f"Expected {names}, got {type(data).__name__}{hint}")
 
 
@@ -274,40 +268,3 @@ def _per_user(
     order = shuffled[np.argsort(ratings.user[shuffled], kind="stable")]  # by user, random within
     first = np.cumsum(count) - count
     return order[(first[users][:, None] + np.arange(held_out)).ravel()]
-
-
-def _thin(views: Views, fraction: float, rng: np.random.Generator) -> tuple[Any, Any]:
-    kept: dict[str, sp.csr_matrix] = {}
-    held: dict[str, sp.csr_matrix] = {}
-    for name in views.names:
-        counts = views[name]
-        _check_counts(name, counts)
-        # counts in float32 are exact; the binomial needs int64
-        taken = rng.binomial(counts.data.astype(np.int64), fraction)
-        parts = (counts.data - taken, taken)
-        kept[name], held[name] = (
-            sp.csr_matrix((part, counts.indices, counts.indptr), shape=counts.shape)
-            for part in parts
-        )
-    return relabelled(views, kept), relabelled(views, held)
-
-
-def _check_counts(name: str, counts: sp.csr_matrix) -> None:
-    wrong = (counts.data < 0) | (counts.data != np.rint(counts.data))
-    if wrong.any():
-        cell = counts.tocoo()
-        at = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"Expected whole counts in view {name!r} to thin them, got {cell.data[at]:g} in row "
-            f"{cell.row[at]}, column {cell.col[at]}; real-valued views cannot be held out: "
-            "take rows instead (views.take)"
-        )
-
-
-def relabelled(views: Views, matrices: dict[str, sp.csr_matrix]) -> Views:
-    """Views with these matrices, and the labels, graphs and marks of all `views`."""
-    part = Views(matrices, rows=views.rows, graphs=views.graphs)
-    features = {name: views.features[name] for name in part.names}
-    own = {"features": features, "name": views.name, "marks": marks(views)[-1]}
-    part.host = replace(part.host, **own)
-    return part

@@ -12,10 +12,7 @@ from typing import Any
 import jax
 
 from bayesfac.choosing.by_cells import Search, climb
-from bayesfac.choosing.settings import Chosen, size
-from bayesfac.core.data.divided.large import LargeRatings
-from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.views import Views
+from bayesfac.choosing.settings import Chosen
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, settle
 from bayesfac.split import holdout
@@ -39,11 +36,11 @@ def choose_for(data: Any, method: Method, found: Chosen, seed: int) -> Chosen:
     if method.choose.candidates is None:
         return found
     settle(method, data, found.hyper)  # wrong settings are refused before anything is fitted
-    if isinstance(data, Ratings | Views) and size(data) < LEAST:
+    if data.two_way and data.amount < LEAST:
         return found
     given, parts, programs = method.Hyper(**found.hyper), None, dict[Any, Any]()
     while candidates := method.choose.candidates(data, given, found.values):
-        if isinstance(data, LargeRatings):
+        if not data.present:
             names = ", ".join(sorted({name for one in candidates for name in one}))
             raise BayesfacError(
                 f"Expected values for {names}: ratings that were read in shares leave none to choose them "

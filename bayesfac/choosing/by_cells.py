@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesfac.choosing.settings import Settings, shown, size
-from bayesfac.core.data.views import Views
+from bayesfac.choosing.settings import Settings, shown
 from bayesfac.core.method import Method
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import advance, begin
@@ -77,7 +76,7 @@ class Search:
         self.train, self.scores = train, dict[int, float]()
         self.settings = Settings(method, train, hyper, candidates, also=also)
         self.programs: dict[Any, Callable[..., Any]] = {} if programs is None else programs
-        self.same, self.ratio = CELLS / size(held), ratio(candidates)
+        self.same, self.ratio = CELLS / held.amount, ratio(candidates)
         self.beyond = len(candidates) // 2 if self.ratio else 0
         self.last: Any = None
 
@@ -128,8 +127,8 @@ class Search:
         """The end of a sentence: from what was chosen, and by what."""
         ends = [shown(next(iter(self.candidates[i].values()))) for i in (0, -1)]
         least, most = min(self.scores.values()), max(self.scores.values())
-        unit = "counts" if isinstance(self.held, Views) else "cells"
-        judge = f"the loss of {size(self.held)} held-out {unit}"
+        unit = "cells" if self.held.site else "counts"
+        judge = f"the loss of {self.held.amount} held-out {unit}"
         if self.method.choose.by == "ranks":
             judge = "the ranks of held-out pairs"
         return (

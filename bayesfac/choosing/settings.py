@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 
-from bayesfac.core.data.views import Views
 from bayesfac.core.method import Method, settle
 
 
@@ -89,11 +88,6 @@ def at_end(candidates: Sequence[Mapping[str, Any]], best: int) -> str:
         return ""
     place = "largest" if numbers[best] == most else "smallest"
     return f", the {place} of {len(numbers)} candidates ({shown(least)} to {shown(most)})"
-
-
-def size(data: Any) -> int:
-    """How many cells there are; of views, how many counts."""
-    return int(sum(y.sum() for y in data.y.values())) if isinstance(data, Views) else len(data)
 
 
 def named(values: Mapping[str, Any]) -> str:

@@ -127,7 +127,6 @@ def worker(args: argparse.Namespace) -> int:
 def compare(args: argparse.Namespace) -> int:
     """Compare saved fits on held-out data."""
     import bayesfac as bf
-    from bayesfac.core.data.counts import Counts
 
     outputs.writable(args.html)
     named = dict(args.fits)
@@ -138,7 +137,7 @@ def compare(args: argparse.Namespace) -> int:
     fits = {name: bf.load(folder) for name, folder in named.items()}
     card = next(iter(fits.values())).data
     args.levels = args.levels or card.levels
-    counts = next(iter(fits.values())).method.data is Counts
+    counts = next(iter(fits.values())).method.data.implicit
     kind, ids = "counts" if counts else card.kind.lower(), _id_types(card.coords)
     test = _data(args.test, kind, args, ids)
     train = _data(args.train, kind, args, ids) if args.train else None
@@ -155,7 +154,7 @@ def predict(args: argparse.Namespace) -> int:
 
     outputs.table_file(args.out)
     loaded = bf.load(args.folder)
-    if loaded.data.kind != "Ratings":
+    if "user" not in loaded.data.form.columns:
         raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
     prediction = loaded.predict(read_pairs(args.data, _named(args, "user", "item")))
     outputs.write(prediction.frame(args.level), args.out)

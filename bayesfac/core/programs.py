@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from bayesfac.core.data.cells import Container
+from bayesfac.core.data.container import Container
 from bayesfac.core.precision import precise
 
 ROOM = 0.5  # share of a process's memory maps that programs may fill before a fit forgets them

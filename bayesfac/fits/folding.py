@@ -33,11 +33,11 @@ def fold_in(fit: F, data: Any, rows: str = "user") -> F:
     """The fit with the rows of `data` instead of its own rows; see `Fit.fold_in`."""
     method = fit.method
     data = given = on_levels(fit.data, contain(method, data))
-    if rows not in ("user", "item") or (rows == "item" and not isinstance(data, Ratings)):
+    axis = rows if rows in data.columns else "row"
+    if rows not in ("user", "item") or (rows == "item" and axis == "row"):
         raise ValueError(f"Expected rows='user', or 'item' for ratings and counts, got {rows!r}")
     held = {site: np.asarray(value) for site, value in fit._as_draws().items()}
-    axis = "row" if isinstance(data, Views) else rows
-    by_law = _by_law(fit, data, _one(held), axis)
+    by_law = _by_law(data, fit, _one(held), axis)
     _check_can(fit, data, rows, by_law)
     data, held = as_training(data, fit, held, rows)
     if by_law and not fit.is_point:
@@ -58,14 +58,30 @@ def fold_in(fit: F, data: Any, rows: str = "user") -> F:
     return replace(fit, result=result, data=card_of_new(data, fit.data, rows, given))
 
 
-def _by_law(fit: Fitted, data: Any, held: Mapping[str, np.ndarray], axis: str) -> bool:
-    """Whether the new rows have conditional distributions. A point fit of views has a step of its own."""
-    if isinstance(data, Views):
-        if fit.is_point or "no_fold_in" in fit.method.notes.traits:
-            return False
-        alone = set(new_rows.own_sites(fit.method, held, axis)) <= set(fit.method.solver.own_rows)
-        return alone and new_rows.drawable(fit.method, fit.hyper, held, axis)
-    return isinstance(data, Ratings) and new_rows.drawable(fit.method, fit.hyper, held, axis)
+@singledispatch
+def _by_law(data: Any, fit: Fitted, held: Mapping[str, np.ndarray], axis: str) -> bool:
+    """Whether the new rows have conditional distributions, from which they are drawn."""
+    return False
+
+
+@_by_law.register
+def _of_ratings(data: Ratings, fit: Fitted, held: Mapping[str, np.ndarray], axis: str) -> bool:
+    return new_rows.drawable(fit.method, fit.hyper, held, axis)
+
+
+@_by_law.register
+def _of_relations(data: Relations, fit: Fitted, *rest: Any) -> bool:
+    """A new row may have cells in several matrices."""
+    return False
+
+
+@_by_law.register
+def _of_views(data: Views, fit: Fitted, held: Mapping[str, np.ndarray], axis: str) -> bool:
+    """A point fit of views has a step of its own."""
+    if fit.is_point or "no_fold_in" in fit.method.notes.traits:
+        return False
+    alone = set(new_rows.own_sites(fit.method, held, axis)) <= set(fit.method.solver.own_rows)
+    return alone and new_rows.drawable(fit.method, fit.hyper, held, axis)
 
 
 def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -75,11 +91,11 @@ def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _check_can(fit: Fitted, data: Any, rows: str, by_law: bool) -> None:
     """Raise an error if the method can neither draw nor fit the rows."""
     method, why = fit.method, ""
-    if by_law and not fit.is_point and not isinstance(data, Relations):
+    if by_law and not fit.is_point:
         return
     if "no_fold_in" in method.notes.traits:
         why = method.notes.traits["no_fold_in"]
-    elif method.fold_in is None and not isinstance(data, Ratings):
+    elif method.fold_in is None and "user" not in data.columns:
         why = "it has no step for them"
     elif rows == "item" and not by_law:
         why = "new items are drawn from conditionals, which it does not have"
@@ -120,9 +136,6 @@ def as_training(
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """The data with the columns of the training data, and the draws of the sites for their tasks."""
     card = fit.data
-    if isinstance(data, Views):
-        check_features(card, data.features)
-        return fit.method.ready(data, fit.hyper), held
     other = "item" if rows == "user" else "user"
     data = _of_known(card, data, other).on(card.coords[other], other)
     if fit.method.reads_features and card.encodings:
@@ -133,6 +146,14 @@ def as_training(
         size = len(card.coords[other]), held[f"B.{pattern}"].shape[2]
         data = data.replaced(x=data.x | {pattern: no_features(*size)})
     return data, held
+
+
+@as_training.register
+def _views_as_training(
+    data: Views, fit: Fitted, held: dict[str, np.ndarray], rows: str
+) -> tuple[Any, dict[str, np.ndarray]]:
+    check_features(fit.data, data.features)
+    return fit.method.ready(data, fit.hyper), held
 
 
 def on_levels(card: Card, data: Any) -> Any:
@@ -148,7 +169,7 @@ def _of_known(card: Card, data: Ratings, side: str) -> Ratings:
     """The ratings of items (or users) that training knew; a warning names the others. Without any, all."""
     labels = data.items if side == "item" else data.users
     known = positions_of(card.coords[side], labels) >= 0
-    if known.all() or isinstance(data, Relations):
+    if known.all():
         return data
     every = [np.arange(size) for size in data.shape]
     every[side == "item"] = np.flatnonzero(known)

@@ -77,7 +77,7 @@ class Plots:
         if not self._fit.is_point or getattr(draws, "is_point", True):
             raise BayesfacError("Expected point.plot.point_beside(draws), got other kinds of fits")
         card = self._fit.data
-        if card.kind == "Views":
+        if not card.form.site:
             raise BayesfacError("Expected ratings or labels, got counts, which have no intervals")
         which = "probe" if query is None else "queried"
         _, cells, _ = card.locate(card.probe if query is None else query)

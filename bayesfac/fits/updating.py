@@ -8,7 +8,6 @@ import numpy as np
 
 from bayesfac.core import checks
 from bayesfac.core.data.cards import describe
-from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import contain, site_dims
@@ -26,7 +25,7 @@ def update(fit: F, data: Any, sweeps: int) -> F:
     """The fit to all of these ratings; see `Fit.update`."""
     method, card = fit.method, fit.data
     checks.whole_number("sweeps", sweeps, 0)
-    if not issubclass(method.data, Ratings):
+    if "user" not in method.data.columns:
         raise BayesfacError(
             f"Expected a fit of ratings or counts, got a fit of {fit.name}: fit it again"
         )

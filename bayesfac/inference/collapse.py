@@ -7,7 +7,6 @@ import numpy as np
 
 from bayesfac.core.data.cards import Card
 from bayesfac.core.data.cells import Query, codes_of, narrowed, padded, query_of
-from bayesfac.core.data.counts import Counts
 from bayesfac.core.method import COLLAPSED, Method
 from bayesfac.inference.result import program
 
@@ -26,7 +25,7 @@ def remarks(method: Method, params: Any, hyper: Any, card: Card, data: Any) -> l
     """
     query, labels, _ = card.locate(card.probe)
     row, col = np.asarray(query.row), np.asarray(query.col)
-    if card.kind == "Views":
+    if not card.form.site:  # the counts of a row share their total
         view = labels["view"].to_numpy()
         at = np.argsort(view, kind="stable")
         pairs = np.stack([at[:-1], at[1:]], 1)
@@ -96,7 +95,7 @@ def _scores(method: Method, hyper: Any, params: Any, query: Query) -> jax.Array:
 
 def _spread(card: Card, data: Any) -> float:
     """The standard deviation of ratings, or of counts or known labels with their zeros."""
-    if isinstance(data, Counts):  # of what the method makes of them: `wrmf` predicts preferences
+    if data.implicit:  # of what the method makes of them: `wrmf` predicts preferences
         values, size = data.y, float(np.prod(data.shape))
     elif data.listed:
         return card.summary["sd"]

@@ -15,12 +15,6 @@ import numpy as np
 import numpyro.distributions as dist
 from numpyro.handlers import seed, substitute, trace
 
-from bayesfac.core.data.cells import full_table
-from bayesfac.core.data.counts import Counts
-from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tensor import Tensor
-from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, from_sites, sites
 from bayesfac.inference.predictions.pointwise import laws
@@ -68,19 +62,7 @@ def redrawn(method: Method, data: Any, hyper: Any, p: Any, key: jax.Array) -> An
     """New values of the data, drawn from the model at Params; a table gets a value in every cell."""
     held = seed(substitute(method.model, data=sites(p)), key)
     found = trace(held).get_trace(hidden(method, data), hyper)
-    drawn = {name: site["value"] for name, site in found.items() if observed(name)}
-    if isinstance(data, Counts):
-        return data.with_table(drawn["rating"])
-    if isinstance(data, Relations):
-        return data.drawn(drawn)
-    if isinstance(data, Ratings | Tensor):
-        return with_values(data, drawn["rating"])
-    cells, y = dict(data.cells), dict(data.y)
-    for name in cells:
-        if (table := drawn.get(f"view.{name}")) is not None:
-            table = table if isinstance(data, Views) else data.seen(name, table)
-            cells[name], y[name] = full_table(table)
-    return with_values(data, y, cells)
+    return data.drawn({name: site["value"] for name, site in found.items() if observed(name)})
 
 
 # -- weights --------------------------------------------------------------------------------------
@@ -212,7 +194,5 @@ def data_factor(method: Method, data: Any, hyper: Any) -> str:
 
 def _moved(method: Method, data: Any) -> Any:
     """The data with other values wherever the model explains them."""
-    if isinstance(data, Ratings | Tensor):
-        return with_values(data, data.y + 1)
-    not_explained = hidden(method, data).y or {}
-    return with_values(data, {b: y if b in not_explained else y + 1 for b, y in data.y.items()})
+    changed, not_explained = jax.tree.map(lambda y: y + 1, data.y), hidden(method, data).y
+    return with_values(data, changed if not_explained is None else changed | not_explained)

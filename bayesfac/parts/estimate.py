@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core.data.cells import Cells
-from bayesfac.core.data.divided.large import LargeRatings
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.empirical_bayes import RIDGE, Early, Observe, Problem, Side, biases
 from bayesfac.parts.factors import Factor
@@ -109,7 +108,7 @@ def noise_choices(data: Any, hyper: Any, chosen: Mapping[str, Any]) -> list[dict
     prior that counts twice as much as the ratings.
     """
     free = hyper.alpha_rate is None and hyper.alpha_shape == 1.0 and not chosen
-    if not free or getattr(hyper, "alpha", None) is not None or isinstance(data, LargeRatings):
+    if not free or getattr(hyper, "alpha", None) is not None or not data.present:
         return []
     if 2 * np.unique(data.value, return_counts=True)[1].max() <= len(data):
         return []

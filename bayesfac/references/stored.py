@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac.core.data.cells import KINDS
+from bayesfac.core.data.container import KINDS
 from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.views import Views

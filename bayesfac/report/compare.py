@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import DataWarning
 from bayesfac.report.compared import Compared
@@ -88,7 +87,7 @@ def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = No
     if train is not None and not (isinstance(train, Ratings) and isinstance(test, Ratings)):
         got = f"{type(train).__name__} for a test on {type(test).__name__}"
         raise TypeError(f"Expected train= for a test on Ratings, as Ratings, got {got}")
-    ranked = issubclass(named[first].method.data, Counts)
+    ranked = named[first].method.data.implicit
     scores = {
         n: score_pairs(f, test, train) if ranked else score(f, test) for n, f in named.items()
     }

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.counts import Counts
 from bayesfac.report.believed import believed, clustered
 from bayesfac.report.diagnostics.diagnose import Diagnostics, diagnostics
 from bayesfac.report.diagnostics.findings import LEVELS as FINDINGS
@@ -192,7 +191,7 @@ class Compared:
     def taken(self) -> list[str]:
         """That items of the training pairs are ranked too, if these pairs are not known."""
         said = "Items that users have in training are ranked too: train= leaves them out."
-        return [said] if self.train is None and isinstance(self.test, Counts) else []
+        return [said] if self.train is None and self.test.implicit else []
 
     def unseen(self) -> list[str]:
         """How many test rows have labels without training data, which only the prior predicts."""

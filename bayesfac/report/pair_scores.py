@@ -69,7 +69,7 @@ def score_pairs(fit: Any, test: Any, train: Any = None) -> PairScores:
     True
     """
     for what, data in (("test", test), ("train", train)):
-        both = issubclass(fit.method.data, Counts) and isinstance(data, Counts)
+        both = fit.method.data.implicit and isinstance(data, Counts)
         if not both and data is not None:
             wanted, got = fit.method.data.__name__, type(data).__name__
             raise TypeError(

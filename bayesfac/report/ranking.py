@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.inference.predictions.everywhere import means
@@ -73,7 +72,7 @@ def ranking(fits: Mapping[str, Any], test: Ratings, train: Ratings) -> Ranking:
     """
     if not isinstance(train, Ratings) or not isinstance(test, Ratings):
         raise TypeError(f"Expected Ratings as train=, got {type(train).__name__}")
-    relevant = None if isinstance(train, Counts) else train.mean
+    relevant = None if train.implicit else train.mean
     user = positions_of(train.users, test.users)[test.user]
     item = positions_of(train.items, test.items)[test.item]
     good = (user >= 0) & (item >= 0) & (test.value > (relevant or 0))

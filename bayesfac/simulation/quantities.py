@@ -7,11 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import log_density
 
-from bayesfac.core.data.cards import describe
 from bayesfac.core.data.cells import query_of
-from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tensor import Tensor
-from bayesfac.core.data.views import Views
 from bayesfac.core.method import Method, Permutation, Rotation, gauge_of, sites
 from bayesfac.inference.joint import observed
 
@@ -20,14 +16,10 @@ Numbers = dict[str, jax.Array]
 
 def probes(data: Any) -> dict[str, tuple[int, ...]]:
     """{name: cell} of up to three cells to predict: two observed cells and one unobserved cell."""
-    seen = np.ones(data.shape if isinstance(data, Tensor) else describe(data).shape, bool)
-    if isinstance(data, Ratings):
-        seen[:] = False
-        seen[np.asarray(data.cells.row), np.asarray(data.cells.col)] = True
-    elif isinstance(data, Tensor):
-        seen[:] = False
+    seen = np.full(data.shape, not data.listed)
+    if data.listed:
         seen[tuple(data.code.T)] = True
-    elif not isinstance(data, Views):
+    elif data.by_cut:
         seen[~data.labelled] = False
     here, there = np.argwhere(seen), np.argwhere(~seen)
     cells = [*here[[0, len(here) // 2]], *there[len(there) // 2 :][:1]]

@@ -1,6 +1,7 @@
 """Changes without effect: missing cells, backend, padding, order of labels, symmetries of the joint."""
 
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any
 
 import jax
@@ -27,18 +28,17 @@ from bayesfac.core.method import (
 from bayesfac.inference.result import replace_sites
 from bayesfac.testing.tools import axes, example, likelihood, listed, require, same
 
+Orders = dict[str, np.ndarray]  # {axis: which of its labels stands in each place}
+
 
 @listed
 def check_mask(method: Method, key: jax.Array) -> str | None:
     """The parameters of a user and of an item without ratings change neither likelihood nor fit."""
     case = example(method, key)
     data, hyper, (p, other) = case.data, case.hyper, case.points[:2]
-    if not isinstance(data, Ratings | Tensor) or isinstance(data, Counts):
+    if not data.listed or data.implicit:
         return f"{type(data).__name__} have no missing cells: a cell that is not stored is zero"
-    code = data.code if isinstance(data, Tensor) else np.stack([data.user, data.item], 1)
-    data = data.take((code != 0).all(1))
-    if isinstance(data, Relations):
-        data = relinked(data, lambda table: table.code, lambda code: (code != 0).all(1))
+    data = without_first(data)
     spoiled = {}
     for name, value in sites(p).items():
         for at, axis in enumerate(site_dims(method, name)):
@@ -107,8 +107,8 @@ def check_relabelling(method: Method, key: jax.Array) -> str | None:
     return None
 
 
-def random_orders(data: Any, key: jax.Array) -> dict[str, np.ndarray]:
-    """{axis: an order of its labels}."""
+def random_orders(data: Any, key: jax.Array) -> Orders:
+    """An order of the labels of every axis."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     orders = {axis: rng.permutation(size) for axis, size in axes(data).items()}
     if "task" in orders:
@@ -122,36 +122,65 @@ def random_orders(data: Any, key: jax.Array) -> dict[str, np.ndarray]:
     return orders
 
 
-def reorder(data: Any, orders: dict[str, np.ndarray]) -> Any:
+def recoded(code: np.ndarray, axes: Any, orders: Orders) -> np.ndarray:
+    """The codes of cells, an axis in each column, after these axes are reordered."""
+    return np.stack([np.argsort(orders[axis])[code[:, at]] for at, axis in enumerate(axes)], 1)
+
+
+@singledispatch
+def reorder(data: Any, orders: Orders) -> Any:
     """The data with the order[k]-th user, item, row or feature in place k."""
+    return data.reordered(orders)
 
-    def recoded(table: Any) -> np.ndarray:
-        ends = enumerate((table.row, table.col))
-        return np.stack([np.argsort(orders[kind])[table.code[:, at]] for at, kind in ends], 1)
 
-    if isinstance(data, Ratings):
-        user, item = (np.argsort(orders[axis]) for axis in ("user", "item"))
-        if isinstance(data, Relations | Counts):
-            moved_to = user[data.user], item[data.item], data.value
-            part = data._part(*moved_to, data.users, data.items, slice(None))
-            return relinked(part, recoded) if isinstance(part, Relations) else part
-        cells = (data.value, (user[data.user], item[data.item]))
-        tables: dict[str, Any] = {}
-        for side, known in data.host.features.items():
-            raw = known.raw if sp.issparse(known.raw) else known.raw.to_numpy()
-            tables[f"{side}_features"] = raw[orders[side]][:, orders[f"{side}_feature"]]
-        return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels, **tables)
-    if isinstance(data, Tensor):
-        modes = enumerate(data.modes)
-        code = np.stack([np.argsort(orders[mode])[data.code[:, m]] for m, mode in modes], 1)
-        tensor = object.__new__(Tensor)
-        tensor._fill(code, data.value, data.axes)
-        return tensor
+@reorder.register
+def _reordered_ratings(data: Ratings, orders: Orders) -> Ratings:
+    """A new object, without the parts that the method adds."""
+    cells = (data.value, tuple(recoded(data.code, data.columns, orders).T))
+    tables: dict[str, Any] = {}
+    for side, known in data.host.features.items():
+        raw = known.raw if sp.issparse(known.raw) else known.raw.to_numpy()
+        tables[f"{side}_features"] = raw[orders[side]][:, orders[f"{side}_feature"]]
+    return Ratings(sp.coo_matrix(cells, shape=data.shape), levels=data.levels, **tables)
+
+
+@reorder.register
+def _reordered_counts(data: Counts, orders: Orders) -> Counts:
+    user, item = recoded(data.code, data.columns, orders).T
+    return data._part(user, item, data.value, data.users, data.items, slice(None))
+
+
+@reorder.register
+def _reordered_relations(data: Relations, orders: Orders) -> Relations:
+    user, item = recoded(data.code, data.columns, orders).T
+    part = data._part(user, item, data.value, data.users, data.items, slice(None))
+    return relinked(part, lambda table: recoded(table.code, (table.row, table.col), orders))
+
+
+@reorder.register
+def _reordered_tensor(data: Tensor, orders: Orders) -> Tensor:
+    tensor = object.__new__(Tensor)
+    tensor._fill(recoded(data.code, data.modes, orders), data.value, data.axes)
+    return tensor
+
+
+@reorder.register
+def _reordered_views(data: Views, orders: Orders) -> Views:
     rows = orders["row"]
-    if not isinstance(data, Views):
-        return data.reordered(orders)
     views = {name: data[name][rows][:, orders[f"feature.{name}"]] for name in data.names}
     return Views(views, graphs=None if data.graphs is None else data.graphs.take(rows))
+
+
+@singledispatch
+def without_first(data: Any) -> Any:
+    """The data without the cells of the first label of each axis."""
+    return data.take((data.code != 0).all(1))
+
+
+@without_first.register
+def _relations_without_first(data: Relations) -> Relations:
+    rest: Any = data.take((data.code != 0).all(1))
+    return relinked(rest, lambda table: table.code, lambda code: (code != 0).all(1))
 
 
 def relinked(data: Relations, code: Any, kept: Any = lambda code: slice(None)) -> Relations:

@@ -9,10 +9,9 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core.data.cards import describe
-from bayesfac.core.data.cells import Grid, Known, Query
+from bayesfac.core.data.cells import Grid, Known, Query, query_of
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.method import Method, site_dims, sites
 from bayesfac.inference.predictions import pointwise
@@ -31,9 +30,8 @@ def check_predict(method: Method, key: jax.Array) -> str | None:
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, case.points[0]
     p = derived(case, p)
-    rows, cols = (np.arange(n) for n in describe(data).shape)
-    if isinstance(data, Tensor):
-        cols = np.stack([axis.ravel() for axis in np.indices(data.shape[1:])], 1)
+    rows = np.arange(data.shape[0])
+    cols = query_of(np.argwhere(np.ones((1, *data.shape[1:])))).col
     cells = Query(np.repeat(rows, len(cols)), np.concatenate([cols] * len(rows)))
     unseen = Query(np.array([-1, 0]), cols[[0, 0]])
 
@@ -123,7 +121,7 @@ def check_fold_in(method: Method, key: jax.Array) -> str | None:
         return method.notes.traits.get("no_fold_in", "the method declares no fold_in")
     case = example(method, key)
     data, hyper, p = case.data, case.hyper, derived(case, case.optimum)
-    every = Grid(*(np.arange(n) for n in describe(data).shape))
+    every = Grid(*map(np.arange, data.shape))
 
     @jax.jit
     def ask(p: Any) -> tuple[jax.Array, jax.Array]:

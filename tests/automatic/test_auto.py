@@ -6,7 +6,8 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
-from bayesfac.search.automatic import candidates, log_scores, search
+from bayesfac.search.automatic import candidates, search
+from bayesfac.search.automatic.judges import OfLabels, OfRatings
 from bayesfac.split import holdout
 
 QUIET = {"seconds": 1e6, "progress": False}
@@ -31,11 +32,13 @@ def test_the_number_of_planted_components_wins(tmp_path, monkeypatch):
 
 
 def test_a_candidate_with_nan_does_not_win(monkeypatch):
-    def broken(fit, train, test):
-        found = log_scores.of_fit(fit, train, test)
+    honest = OfRatings.of_fit
+
+    def broken(judge, fit, train, test):
+        found = honest(judge, fit, train, test)
         return found._replace(log=found.log * np.nan) if fit.name == "bpmf" else found
 
-    monkeypatch.setattr(candidates, "of_fit", broken)
+    monkeypatch.setattr(OfRatings, "of_fit", broken)
     fit = bf.auto(PLANTED, methods=["bpmf", "pmf"], components=[2], **QUIET)
     assert fit.name == "pmf" and fit.tried["candidate"].tolist() == ["pmf", "biases", "bpmf"]
     assert fit.tried["notes"][2] == "left out: Expected log scores of held-out data, got NaN"
@@ -119,7 +122,7 @@ def test_no_test_data_reach_the_candidates(monkeypatch):
     x = np.random.default_rng(0).normal(size=(60, 2))
     tasks = bf.Tasks(x, (x @ np.ones((2, 3)) > 0).astype(float))
     bf.auto(tasks, methods=["cplst"], components=[1], **QUIET)
-    test = holdout(tasks, search.SHARE["Tasks"], seed=0)[1]
+    test = holdout(tasks, OfLabels.share, seed=0)[1]
     assert len(seen) == 1 and not set(seen[0].rows) & set(test.rows)
 
 

@@ -9,7 +9,13 @@ from scipy.stats import norm
 import bayesfac as bf
 from bayesfac.core.data.views import Views, side_by_side
 from bayesfac.search.automatic import log_scores
-from bayesfac.search.automatic.log_scores import BACKGROUND, of_baseline, of_fit, weights_of
+from bayesfac.search.automatic.judges import judge_of
+from bayesfac.search.automatic.log_scores import BACKGROUND
+
+
+def of_counts(train, test, blocks):
+    return log_scores.of_counts(train, test, judge_of(test).weights(test), blocks)
+
 
 LEVELS = bf.datasets.make_ratings(30, 20, 2, density=0.5, seed=0)
 
@@ -18,7 +24,7 @@ LEVELS = bf.datasets.make_ratings(30, 20, 2, density=0.5, seed=0)
 def test_a_fit_of_ratings_scores_as_its_prediction(levels):
     train, test = bf.split.holdout(LEVELS if levels else bf.Ratings(LEVELS.frame()), 0.2, seed=0)
     fit = bf.fit("pmf", train, n_components=2, progress=False)
-    found, scores = of_fit(fit, train, test), fit.predict(test).scores(test.value)
+    found, scores = judge_of(test).of_fit(fit, train, test), fit.predict(test).scores(test.value)
     name = "ordinal_log_score" if levels else "log_score"
     np.testing.assert_allclose(found.log, scores[name], rtol=1e-6)
     assert found.measure == pytest.approx(bf.metrics.rmse(test.value, scores["mean"]))
@@ -33,21 +39,21 @@ def test_biases_and_a_normal_error(levels, monkeypatch):
     if levels:
         cuts = np.array([-np.inf, 1.5, 2.5, 3.5, 4.5, np.inf])
         expected = np.log(np.diff(law.cdf(cuts)))[value.astype(int) - 1]
-    np.testing.assert_allclose(of_baseline(train, test).log, expected, atol=1e-4)
+    np.testing.assert_allclose(judge_of(test).of_baseline(train, test).log, expected, atol=1e-4)
 
 
 def test_biases_find_users_and_items():
     rng = np.random.default_rng(0)
     y = 10 * (rng.normal(size=(40, 1)) + rng.normal(size=30))
     train, test = bf.split.holdout(bf.Ratings(y), 0.3, seed=0)
-    assert of_baseline(train, test).measure < 0.2 * test.value.std()
+    assert judge_of(test).of_baseline(train, test).measure < 0.2 * test.value.std()
 
 
 def test_levels_far_from_the_mean_have_a_finite_score():
     value = np.r_[np.ones(99), 5.0]
     ratings = bf.Ratings(np.arange(100) // 10, np.arange(100) % 10, value, levels=5)
     train, test = ratings.take(value == 1), ratings.take(value == 5)
-    assert np.isfinite(of_baseline(train, test).log).all()
+    assert np.isfinite(judge_of(test).of_baseline(train, test).log).all()
 
 
 def test_frequencies_of_labels():
@@ -56,7 +62,7 @@ def test_frequencies_of_labels():
     there = np.arange(5) < 3
     train, test = data.take(np.ones(5, bool), labelled=there), data.take(~there)
     p = np.array([4 / 5, 2 / 5])  # (3 + 1) / (3 + 2), (1 + 1) / (3 + 2)
-    found = of_baseline(train, test)
+    found = judge_of(test).of_baseline(train, test)
     np.testing.assert_allclose(found.log, np.log([1 - p[0], 1 - p[1], p[0], 1 - p[1]]))
     assert found.measure == pytest.approx(2 / 3)  # one hit, one false alarm
 
@@ -71,7 +77,7 @@ def counted():
 def test_counts_are_scored_by_their_probability():
     (train, test), P = counted()
     rows = np.arange(12)
-    found = log_scores._counts(train, test, lambda: iter([(rows[:7], P[:7]), (rows[7:], P[7:])]))
+    found = of_counts(train, test, lambda: iter([(rows[:7], P[:7]), (rows[7:], P[7:])]))
     scale = log_scores._matched(
         sp.csr_matrix(side_by_side(train)),
         [slice(0, 5), slice(5, 9)],
@@ -90,7 +96,7 @@ def test_counts_are_scored_by_their_probability():
         part = frame[frame["view"] == view]
         expected.append(np.log(p[part["row"], part["feature"].astype(int)]))
     np.testing.assert_allclose(found.log, np.concatenate(expected), rtol=1e-9)
-    weight = weights_of(test).weight
+    weight = judge_of(test).weights(test).weight
     assert found.measure == pytest.approx(np.exp(-np.average(found.log, weights=weight)))
     assert weight.sum() == sum(test.totals(name).sum() for name in "ab")
 
@@ -100,11 +106,10 @@ def test_scaled_features_and_views_side_by_side_score_alike():
     scaled = P * np.array([3.0, 0.2, 1.0, 1.0, 5.0, 0.1, 1.0, 2.0, 0.5])
     scaled /= scaled.sum(1, keepdims=True)  # over both views
     plain, other = (
-        log_scores._counts(train, test, lambda P=table: iter([(np.arange(12), P)]))
-        for table in (P, scaled)
+        of_counts(train, test, lambda P=table: iter([(np.arange(12), P)])) for table in (P, scaled)
     )
     np.testing.assert_allclose(other.log, plain.log, atol=0.01)
-    assert plain.measure < log_scores._counts(train, test, None).measure - 0.05
+    assert plain.measure < of_counts(train, test, None).measure - 0.05
 
 
 @pytest.mark.parametrize("method", ["concat_ltm", "mggm"])
@@ -115,8 +120,8 @@ def test_columns_that_scaling_adds_are_no_features(method):
     features = [(view, label) for view in "ab" for label in train.features[view]]
     grid = [(row, *feature) for row in train.rows for feature in features]
     P = fit.predict(pd.DataFrame(grid, columns=["row", "view", "feature"])).mean.reshape(12, 9)
-    expected = log_scores._counts(train, test, lambda: iter([(np.arange(12), P)]))
-    np.testing.assert_allclose(of_fit(fit, train, test).log, expected.log, atol=1e-5)
+    expected = of_counts(train, test, lambda: iter([(np.arange(12), P)]))
+    np.testing.assert_allclose(judge_of(test).of_fit(fit, train, test).log, expected.log, atol=1e-5)
 
 
 @pytest.mark.parametrize("other", [0.5, 300.0])
@@ -124,9 +129,9 @@ def test_measurements_inform_and_are_not_held_out(other):
     counts = 40.0 * (np.arange(9)[:, None] % 2 == np.arange(2))
     graphs = {"g": sp.eye_array(9, k=1)}
     views = Views({"n": counts, "x": np.full((9, 3), other)}, graphs=graphs)
-    train, test = log_scores.divided(views, 0.3, 0)
+    train, test = judge_of(views).divided(views, 0.3, 0)
     assert test.names == ("n",) and (train["x"] != views["x"]).nnz == 0
     assert (train["n"] + test["n"] != views["n"]).nnz == 0 and train.graphs.names == ("g",)
     P = np.hstack([np.full((9, 2), 0.1), np.full((9, 3), 0.3)])
-    found = log_scores._counts(train, test, lambda: iter([(np.arange(9), P)]))
+    found = of_counts(train, test, lambda: iter([(np.arange(9), P)]))
     np.testing.assert_allclose(found.log, np.log(0.5), atol=0.2)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.cells import KINDS, Container, Query, narrowed, query_of
+from bayesfac.core.data.cells import Query, narrowed
 from bayesfac.core.data.columns import find, with_index
-from bayesfac.core.data.counts import Counts
-from bayesfac.core.data.divided.large import LargeRatings
+from bayesfac.core.data.container import KINDS, Container
 from bayesfac.core.data.features import Encoding, of_new, to_predict
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
-from bayesfac.core.data.relations import ENDS, Relations
+from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.row_marks import marks
 from bayesfac.core.data.scale import Scale
 from bayesfac.core.data.tensor import Tensor
@@ -121,29 +120,38 @@ class Card:
         if isinstance(query, self.form):
             query = query.asked(self.coords)
         labels = _labels(self.kind, self.columns, query)
-        if self.kind == "Tensor":
-            return self._tensor_cells(labels)
-        row_axis = self.columns[0]
-        row = _codes(self.coords[row_axis], labels[row_axis], row_axis)
-        col = self._columns(labels)
-        if self.kind != "Ratings":
+        if not self.form.listed:
+            axis = self.columns[0]
+            row, col = _codes(self.coords[axis], labels[axis], axis), self._columns(labels)
             flagged = (row < 0) | (col < 0) | (self.row_counts[row] == 0)
             return narrowed(Query(row, col)), labels, flagged
-        own = query.host.features if isinstance(query, Ratings) else {}
-        codes, found, flagged = {}, {}, np.zeros(len(labels), bool)
-        for side, code in (("user", row), ("item", col)):
-            new = (code < 0) | (self.cells(side)[code] == 0)
-            codes[side], flagged = np.where(new, -1, code), flagged | new
-            if side in self.encodings and new.any():
-                table = (tables or {}).get(side)
-                table = own.get(side) if table is None else table
-                codes[side], found[side] = self._described(side, code, labels[side], table)
-        return narrowed(Query(codes["user"], codes["item"], **found)), labels, flagged
+        every = {axis: _codes(self.coords[axis], labels[axis], axis) for axis in self.columns}
+        found, flagged = {}, np.zeros(len(labels), bool)
+        for axis, code in every.items():
+            new = (code < 0) | (self.cells(axis)[code] == 0)
+            every[axis], flagged = np.where(new, -1, code), flagged | new
+            if axis in self.encodings and new.any():
+                table = (tables or {}).get(axis)
+                if table is None and isinstance(query, Container):
+                    table = query.host.features.get(axis)
+                every[axis], found[axis] = self._described(axis, code, labels[axis], table)
+        first, *rest = every.values()
+        col = rest[0] if self.form.two_way else np.stack(rest, 1)
+        return narrowed(Query(first, col, **found)), labels, flagged
 
-    def cells(self, side: str) -> np.ndarray:
-        """The number of cells of each user or item in all matrices."""
-        counts = self.row_counts if side == "user" else self.col_counts
-        return counts + self.elsewhere.get(side, 0)
+    def cells(self, axis: str) -> np.ndarray:
+        """The number of cells of each label of an axis in all matrices."""
+        at = self.columns.index(axis)
+        begin = sum(len(self.coords[before]) for before in self.columns[1:at])
+        counts = self.col_counts[begin : begin + len(self.coords[axis])] if at else self.row_counts
+        return counts + self.elsewhere.get(axis, 0)
+
+    @property
+    def empty(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows and columns have no cells, so that only the prior predicts them. Columns of views and
+        tasks are never predicted by the prior alone."""
+        row, none = self.cells(self.columns[0]) == 0, np.zeros(len(self.col_counts), bool)
+        return row, (self.cells(self.columns[1]) == 0 if self.form.listed else none)
 
     def _described(
         self, side: str, code: np.ndarray, labels: pd.Series, table: Any
@@ -163,13 +171,6 @@ class Card:
         own = of_known[code]
         own[code < 0] = of_unknown[positions_of(unknown, labels[code < 0])]
         return own, to_predict(parts)
-
-    def _tensor_cells(self, labels: pd.DataFrame) -> tuple[Query, pd.DataFrame, np.ndarray]:
-        code = np.stack([_codes(i, labels[mode], mode) for mode, i in self.coords.items()], 1)
-        first = np.cumsum([0, *map(len, self.coords.values())])[:-1]
-        counts = np.concatenate([self.row_counts, self.col_counts])
-        code = np.where((code >= 0) & (counts[code + first] > 0), code, -1)
-        return narrowed(query_of(code)), labels, np.any(code < 0, 1)
 
     def _columns(self, labels: pd.DataFrame) -> np.ndarray:
         if self.form.axis:
@@ -232,18 +233,19 @@ def check_same(card: Card, data: Any) -> None:
 @card_of.register
 def _ratings_card(data: Ratings) -> Card:
     rows, cols, n = data.per_row("user"), data.per_row("item"), len(data)
-    zeros, value = isinstance(data, Counts), data.host.value
+    host: Any = data.host
+    value = host.value
     summary: dict[str, float] = {"users": data.n_users, "items": data.n_items, "ratings": n}
     summary |= {"density": n / (data.n_users * data.n_items), "mean": data.mean}
-    summary |= {"sd": data.spread if zeros else data.host.moments[1]}
-    summary |= {"lowest": float(0 if zeros else value.min()), "highest": float(value.max())}
+    summary |= {"sd": data.spread if data.implicit else host.moments[1]}
+    summary |= {"lowest": float(0 if data.implicit else value.min()), "highest": float(value.max())}
     summary |= {"fewest per user": int(rows.min()), "most per user": int(rows.max())}
-    rng, sides = np.random.default_rng(0), data.host.features.items()
-    if isinstance(data, LargeRatings):
-        seen_users, seen_items = data.host.some
-    else:
+    rng, sides = np.random.default_rng(0), host.features.items()
+    if data.present:
         at = stratified(rows[user := data.user], min(len(data), 3 * PROBES // 5), rng)
         seen_users, seen_items = user[at], data.item[at]
+    else:
+        seen_users, seen_items = host.some
     users = stratified(rows, 2 * PROBES // 5, rng)
     items = rng.integers(data.n_items, size=len(users))
     user, item = np.concatenate([seen_users, users]), np.concatenate([seen_items, items])
@@ -251,16 +253,19 @@ def _ratings_card(data: Ratings) -> Card:
     probe = probe.drop_duplicates(ignore_index=True)
     summary |= {f"{side} features": x.width for side, x in data.x.items()}
     card = Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe)
-    if isinstance(data, Relations):
-        summary |= {f"labels of {kind}": len(i) for kind, i in data.host.axes.items()}
-        for name in data.others:
-            summary |= {f"cells of {name}": len(data.values(name))}
-            summary |= {f"mean of {name}": float(data.values(name).mean())}
-        card = replace(card, elsewhere={side: data.elsewhere(side) for side in ENDS})
-    elif zeros:  # which are observed, though not listed
-        card = replace(card, elsewhere={"user": data.n_items - rows, "item": data.n_users - cols})
+    card.elsewhere = data.elsewhere()
     aside = {side: known.rows(np.flatnonzero(card.cells(side) == 0)) for side, known in sides}
     return replace(card, encodings={s: known.encoding for s, known in sides}, aside=aside)
+
+
+@card_of.register
+def _relations_card(data: Relations) -> Card:
+    card = _ratings_card(data)
+    card.summary |= {f"labels of {kind}": len(i) for kind, i in data.host.axes.items()}
+    for name in data.others:
+        card.summary |= {f"cells of {name}": len(data.values(name))}
+        card.summary |= {f"mean of {name}": float(data.values(name).mean())}
+    return card
 
 
 @card_of.register

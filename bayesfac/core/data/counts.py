@@ -46,6 +46,7 @@ class Counts(Ratings):
     Counts(2 users x 2 items, 2 of 4 pairs above zero, sum 3)
     """
 
+    implicit = True
     weight: Any  # of each listed cell (a method's `ready` may set it), or None
     leaves = ("cells", "y", "x", "weight")
 
@@ -95,10 +96,6 @@ class Counts(Ratings):
             f"{self.n_users * self.n_items} pairs above zero, sum {total})"
         )
 
-    def hide(self) -> "Counts":
-        """The same shape without values, which the model then samples."""
-        return self.replaced(y=None)
-
     def with_table(self, table: jax.Array) -> "Counts":
         """The same users and items with a value for every pair, each with its old weight, or 1."""
         cells, y = full_table(table)
@@ -108,6 +105,14 @@ class Counts(Ratings):
     def dense(self, values: jax.Array) -> jax.Array:
         """Values of the listed cells as a table with zeros elsewhere; for small tables."""
         return jnp.zeros(self.shape, values.dtype).at[self.cells.row, self.cells.col].set(values)
+
+    def drawn(self, draw: Mapping[str, Any]) -> "Counts":
+        return self.with_table(draw["rating"])
+
+    def elsewhere(self) -> dict[str, np.ndarray]:
+        """The zeros of each user and item, which are observed, though not listed."""
+        n, m = self.shape
+        return {"user": m - self.per_row("user"), "item": n - self.per_row("item")}
 
     def fill(self, draw: Mapping[str, Any]) -> "Counts":
         """The same users and items with the table that the model drew at the site `rating`."""

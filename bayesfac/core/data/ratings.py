@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import Cells, Container, Layout, Query, Sizes, row_major
+from bayesfac.core.data.cells import Cells, Layout, Query, row_major
 from bayesfac.core.data.columns import Columns
+from bayesfac.core.data.container import Container, Sizes
 from bayesfac.core.data.features import Encoding, Features, Side, described
 
 
@@ -87,7 +88,7 @@ class Ratings(Container):
     cells: Any  # Cells; in a minibatch a Query
     y: Any  # values, row-major; None where they are to be sampled
     x: dict[str, Features]  # features of "user" and of "item", as far as there are any
-    kind, columns, axis = "Ratings", ("user", "item"), "item"
+    kind, unit, columns, axis = "Ratings", "rating", ("user", "item"), "item"
     leaves: tuple[str, ...] = ("cells", "y", "x")
     host: Frame
 
@@ -169,7 +170,6 @@ class Ratings(Container):
 
     @property
     def levels(self) -> tuple[float, ...] | None:
-        """The ordinal scale, or None for real values."""
         return self.host.levels
 
     @property
@@ -181,6 +181,11 @@ class Ratings(Container):
     def item(self) -> np.ndarray:
         """Item codes in the user's order of rows."""
         return _restore(np.asarray(self.cells.col), self.host.origin)
+
+    @property
+    def code(self) -> np.ndarray:
+        """(cell, axis) codes in the user's order of rows."""
+        return np.stack([self.user, self.item], 1)
 
     @property
     def value(self) -> np.ndarray:
@@ -249,10 +254,18 @@ class Ratings(Container):
             f"density {density:.3g}, {scale}{also})"
         )
 
+    @classmethod
+    def of_test(cls, table: Any, levels: tuple[float, ...] | None) -> Any:
+        return cls(table, levels=levels) if levels else cls(table)
+
     def per_row(self, side: str) -> np.ndarray:
         """The number of ratings of each user, or of each item."""
         rows = self.cells.by_row if side == "user" else self.cells.by_col
         return np.diff(rows.ptr).astype(np.int64)
+
+    def elsewhere(self) -> dict[str, np.ndarray]:
+        """{"user" or "item": cells of each label beside the ratings: in other matrices, of counts zeros}."""
+        return {}
 
     def shares(self, parts: int) -> Any:
         """{part: share} for data of which each process has only its shares; otherwise None."""
@@ -354,10 +367,6 @@ class Ratings(Container):
         return reading.digest(
             [self.users, self.items, self.levels, self.user, self.item, self.value, *sides]
         )
-
-    def hide(self) -> "Ratings":
-        """The same cells without values, which the model then samples."""
-        return self.replaced(y=None)
 
     def fill(self, draw: Mapping[str, Any]) -> "Ratings":
         """The same cells with the values that the model drew at the site `rating`."""

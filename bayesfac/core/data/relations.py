@@ -207,14 +207,19 @@ class Relations(Ratings):
         """The labels of the axes of parameters."""
         return self.axes
 
-    def elsewhere(self, kind: str) -> np.ndarray:
-        """The number of cells of each user, or of each item, in the other matrices."""
-        count = np.zeros(len(self.axes[kind]), int)
+    def elsewhere(self) -> dict[str, np.ndarray]:
+        """The number of cells of each user and of each item in the other matrices."""
+        count = {kind: np.zeros(len(self.axes[kind]), int) for kind in ENDS}
         for t in self.host.tables.values():
             for at, end in enumerate((t.row, t.col)):
-                if end == kind:
-                    count += np.bincount(t.code[:, at], minlength=len(count))
+                if end in count:
+                    count[end] += np.bincount(t.code[:, at], minlength=len(count[end]))
         return count
+
+    @classmethod
+    def of_test(cls, table: Any, levels: tuple[float, ...] | None) -> Any:
+        """Ratings alone: no other matrix is scored."""
+        return Ratings.of_test(table, levels)
 
     def _part(
         self, user: Any, item: Any, value: Any, users: Any, items: Any, kept: Any

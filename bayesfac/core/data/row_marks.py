@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.reading import plain, positions_of
-from bayesfac.core.data.views import Views
 
 NEAR = 1e-4  # relative: features that were written to a file and read again are the same
 LABELLED = "other counts of the same rows are known by labels, bf.Views(..., rows=labels)"
@@ -32,18 +31,18 @@ def check_rows(known: pd.Index, marked: np.ndarray | None, query: Any) -> None:
     if (at < 0).any():
         lost = plain(query.rows[int(np.argmin(at))])
         raise ValueError(f"Expected rows of training, got {lost!r}, which is none of them: {NEW}")
-    numbered = isinstance(query.rows, pd.RangeIndex)
-    if marked is None or not (numbered or not isinstance(query, Views)):
+    numbered, thinned = isinstance(query.rows, pd.RangeIndex), not query.site
+    if marked is None or (thinned and not numbered):
         return
     now, size = marks(query)[:, None], _weighted(query)[1]
     then = np.atleast_2d(marked)[:, at]
     away = (np.abs(now - then) > NEAR * (size + np.abs(then))).all((0, 1))
     if away.any():
         row = plain(query.rows[int(np.argmax(away))])
-        thinned = f"; {LABELLED}" if isinstance(query, Views) else ""
+        hint = f"; {LABELLED}" if thinned else ""
         raise ValueError(
             f"Expected the rows of training, got other features in row {row!r} than training had there: "
-            f"{NEW}{thinned}"
+            f"{NEW}{hint}"
         )
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data import reading, triplets
-from bayesfac.core.data.cells import Container, HostParts, TensorCells, query_of
+from bayesfac.core.data.cells import TensorCells, query_of
 from bayesfac.core.data.columns import is_role, with_index
+from bayesfac.core.data.container import Container, HostParts
 
 LEAST = 3  # modes
 RESERVED = frozenset(
@@ -60,12 +61,11 @@ class Tensor(Container):
     [1, 2]
     """
 
-    kind = "Tensor"
+    kind, two_way = "Tensor", False
 
     cells: Any  # TensorCells; in a minibatch a Query
     y: Any  # values by cell; None where they are to be sampled
     host: Frame
-    levels = None
     time = None
 
     def __init__(
@@ -163,10 +163,6 @@ class Tensor(Container):
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
         return reading.digest([list(self.axes), *self.axes.values(), self.code, self.value])
-
-    def hide(self) -> "Tensor":
-        """The same cells without values, which the model then samples."""
-        return self.replaced(y=None)
 
     def fill(self, draw: Mapping[str, Any]) -> "Tensor":
         """The same cells with the values that the model drew at the site `rating`."""

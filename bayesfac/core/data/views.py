@@ -10,8 +10,10 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Container, HostParts, Query
+from bayesfac.core.data.cells import Cells, Query, full_table
+from bayesfac.core.data.container import Container, HostParts
 from bayesfac.core.data.graphs import Graphs, neighbours
+from bayesfac.core.data.row_marks import marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +126,15 @@ class Views(Container):
         """The number of stored cells."""
         return sum(cells.row.shape[0] for cells in self.cells.values())
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, features of all views)."""
+        return self.n_rows, sum(self.n_features.values())
+
+    @property
+    def amount(self) -> float:
+        return int(sum(y.sum() for y in self.y.values()))
+
     def __len__(self) -> int:
         return self.n_rows
 
@@ -169,6 +180,28 @@ class Views(Container):
         part.host = replace(part.host, features=self.features, name=self.name, marks=marks)
         return part
 
+    def held_out(self, fraction: float, rng: np.random.Generator) -> tuple["Views", "Views"]:
+        """(train, test): every single count goes to the test part with probability `fraction`."""
+        kept: dict[str, sp.csr_matrix] = {}
+        held: dict[str, sp.csr_matrix] = {}
+        for name in self.names:
+            counts = self[name]
+            _check_counts(name, counts)
+            # counts in float32 are exact; the binomial needs int64
+            taken = rng.binomial(counts.data.astype(np.int64), fraction)
+            kept[name], held[name] = (
+                sp.csr_matrix((part, counts.indices, counts.indptr), shape=counts.shape)
+                for part in (counts.data - taken, taken)
+            )
+        return self.relabelled(kept), self.relabelled(held)
+
+    def relabelled(self, matrices: dict[str, sp.csr_matrix]) -> "Views":
+        """Views with these matrices, and the labels, graphs and marks of all these views."""
+        part = Views(matrices, rows=self.rows, graphs=self.graphs)
+        features = {name: self.features[name] for name in part.names}
+        part.host = replace(part.host, features=features, name=self.name, marks=marks(self)[-1])
+        return part
+
     def fingerprint(self) -> str:
         """A digest of labels and values."""
         parts: list[Any] = [self.rows]
@@ -182,9 +215,10 @@ class Views(Container):
         """The row sums of one view, which a draw of new counts keeps."""
         return self.host.totals[name]
 
-    def hide(self) -> "Views":
-        """The same shapes without values, which the model then samples."""
-        return Views.tree_unflatten(self.host, (self.cells, None, self.graphs))
+    def drawn(self, draw: Mapping[str, Any]) -> "Views":
+        full = {name: full_table(draw[f"view.{name}"]) for name in self.names}
+        cells, y = ({name: pair[k] for name, pair in full.items()} for k in (0, 1))
+        return self.replaced(cells=cells, y=y)
 
     def fill(self, draw: Mapping[str, Any]) -> "Views":
         """The same views with the counts that the model drew at the sites `view.NAME`."""
@@ -224,6 +258,19 @@ def _named_views(data: Any) -> dict[str, Any]:
             raise ValueError(f"Expected view names without '/', '.', '{{' or '}}', got {name!r}")
         reading.check_name("view names", name)
     return dict(data)
+
+
+def _check_counts(name: str, counts: sp.csr_matrix) -> None:
+    """Raise an error for counts that cannot be thinned."""
+    wrong = (counts.data < 0) | (counts.data != np.rint(counts.data))
+    if wrong.any():
+        cell = counts.tocoo()
+        at = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"Expected whole counts in view {name!r} to thin them, got {cell.data[at]:g} in row "
+            f"{cell.row[at]}, column {cell.col[at]}; real-valued views cannot be held out: "
+            "take rows instead (views.take)"
+        )
 
 
 def concatenated(views: Views) -> Views:

@@ -55,7 +55,7 @@ class Everywhere:
     _kept: dict[str, Moments] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if self.data.kind == "Tensor":
+        if not self.data.form.two_way:
             raise BayesfacError(
                 "Expected a matrix to predict everywhere, got a Tensor: predict(query)"
             )
@@ -131,16 +131,15 @@ class Everywhere:
 
     def _new(self, rows: np.ndarray) -> np.ndarray:
         """Which cells of these rows only the prior can predict."""
-        if self.data.kind != "Ratings":
-            return np.repeat((self.data.row_counts[rows] == 0)[:, None], self.data.shape[1], 1)
-        return (self.data.cells("user")[rows] == 0)[:, None] | (self.data.cells("item") == 0)
+        row, col = self.data.empty
+        return row[rows][:, None] | col
 
     def _moments(self, rows: np.ndarray) -> Moments:
         """For a point, cells that only the prior can predict have the spread of the prior."""
         found = moments(self.method, self.hyper, self.draws, rows, self.data.shape[1], self.memory)
         new = self._new(rows)
         draws = np.prod(next(iter(self.draws.values())).shape[:2])
-        if self.data.kind != "Ratings" or draws > 1 or not new.any():
+        if not self.data.form.listed or draws > 1 or not new.any():  # else rows keep their codes
             return found
         row, col = np.nonzero(new)
         pairs = {"user": self.data.coords["user"][rows[row]], "item": self.data.coords["item"][col]}

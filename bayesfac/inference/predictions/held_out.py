@@ -10,7 +10,6 @@ import numpy as np
 
 from bayesfac.core.data.cells import Grid, Known
 from bayesfac.core.data.counts import Counts
-from bayesfac.core.data.views import Views
 from bayesfac.core.math import safe_log
 from bayesfac.core.method import Method
 
@@ -43,9 +42,7 @@ def _scores(
 ) -> tuple[jax.Array, jax.Array | None]:
     """The mean log score of held-out cells; the mean absolute error where the method chooses levels."""
     hyper = hyper._replace(**values)
-    if isinstance(
-        held, Views
-    ):  # P(w | x, t) of every count; columns are numbered through the views
+    if not held.site:  # P(w | x, t) of every count; columns are numbered through the views
         first = dict(zip(held.names, np.cumsum([0, *held.n_features.values()]), strict=False))
         row = jnp.concatenate([cells.row for cells in held.cells.values()])
         col = jnp.concatenate([cells.col + int(first[name]) for name, cells in held.cells.items()])

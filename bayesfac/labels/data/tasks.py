@@ -14,7 +14,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
-from bayesfac.core.data.cells import Cells, Container, HostParts, full_table
+from bayesfac.core.data.cells import Cells, full_table
+from bayesfac.core.data.container import Container, HostParts
 from bayesfac.labels.data.pieces import LABELS as LABELS
 from bayesfac.labels.data.pieces import Piece, add_constant, clusters_by_position, read
 
@@ -62,7 +63,7 @@ class Tasks(Container):
     Tasks(3 rows in 2 tasks, words: 2 features; 2 labels of 2 rows)
     """
 
-    kind, columns, axis = "Tasks", ("row", "label"), f"feature.{LABELS}"
+    kind, unit, columns, axis = "Tasks", "label", ("row", "label"), f"feature.{LABELS}"
     site, listed, closed, by_cut = f"view.{LABELS}", False, True, True
     hint_of_folds = ": bf.evaluate has folds of rows, bf.split.holdout hides labels of rows"
 
@@ -190,6 +191,11 @@ class Tasks(Container):
         return {name: self.cells[name].shape[1] for name in self.blocks}
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, labels)."""
+        return self.n_rows, len(self.labels)
+
+    @property
     def size(self) -> int:
         """The number of stored cells."""
         return sum(cells.row.shape[0] for cells in self.cells.values())
@@ -281,6 +287,11 @@ class Tasks(Container):
     @property
     def levels(self) -> tuple[float, ...] | None:
         return (0.0, 1.0) if self.binary else None
+
+    @property
+    def code(self) -> np.ndarray:
+        """(cell, axis) codes of the known labels, in the order of `value`."""
+        return np.argwhere(self.labelled[:, None] & ~np.isnan(self[LABELS].toarray()))
 
     @property
     def value(self) -> np.ndarray:
@@ -439,7 +450,7 @@ class Tasks(Container):
     def hide(self, views: bool = True) -> "Tasks":
         """The same shapes without values, which the model then samples; `views=False` hides labels only."""
         y = None if views else {name: self.y[name] for name in self.names}
-        return Tasks.tree_unflatten(self.host, (self.cells, y))
+        return self.replaced(y=y)
 
     def fill(self, draw: Mapping[str, Any]) -> "Tasks":
         """The same data with the values that the model drew at the sites `view.NAME`."""
@@ -448,7 +459,9 @@ class Tasks(Container):
             if f"view.{name}" in draw:
                 table = self.seen(name, jnp.asarray(draw[f"view.{name}"]))
                 cells[name], y[name] = full_table(table)
-        return Tasks.tree_unflatten(self.host, (cells, y))
+        return self.replaced(cells=cells, y=y)
+
+    drawn = fill
 
     def like(self, tables: Mapping[str, jax.Array]) -> "Tasks":
         """New values for the same tasks and blocks: dense tables (task, row, column), all rows labelled."""

@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from bayesfac.core.data.cells import Container
-from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.container import Container
 from bayesfac.core.data.reading import positions_of
-from bayesfac.core.data.relations import Relations
 from bayesfac.metrics import nmae
 from bayesfac.report.believed import clustered
 from bayesfac.report.diagnostics import uniformity
@@ -294,11 +292,8 @@ def coverage(level: float) -> str:
 
 def as_test(fit: Any, test: Any) -> Any:
     """Held-out data in the container of the training data, on the same levels; a container stays as it is."""
-    if isinstance(test, Container):
-        return test
-    kind = Ratings if issubclass(fit.method.data, Relations) else fit.method.data
-    levels = {"levels": fit.data.levels} if fit.data.levels and issubclass(kind, Ratings) else {}
-    return kind(test, **levels)
+    known = isinstance(test, Container)
+    return test if known else fit.method.data.of_test(test, fit.data.levels)
 
 
 def score(fit: Any, test: Any) -> Scores | TokenScores:
@@ -323,7 +318,7 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
     cluster = pd.factorize(frame[axis])[0]
     code = positions_of(fit.data.coords[axis], frame[axis])
     activity = np.where(code >= 0, np.asarray(fit.data.row_counts)[code], 0)
-    if kind == "Views":
+    if not test.site:
         with np.errstate(divide="ignore"):  # a feature of probability 0 has log probability -inf
             log_p = np.log(among_features(fit, test, prediction.mean))
         count, view = (frame[name].to_numpy() for name in ("value", "view"))

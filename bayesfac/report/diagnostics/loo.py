@@ -31,7 +31,6 @@ from bayesfac.report.diagnostics.loo_users import by_user
 from bayesfac.split import k_fold
 
 MEMORY = 2 * 2**30
-UNITS = {"Ratings": "rating", "Tensor": "cell", "Tasks": "label"}
 
 
 def loo(
@@ -114,7 +113,7 @@ def by_cell(
         elpd[part], whole[part], k[part] = psis.left_out(factor, score, chains)
     table = labels.reset_index(drop=True).assign(elpd=elpd, p_loo=whole - elpd, pareto_k=k)
     return Loo(
-        fit.name, table, what_is_scored(fit.data.levels), UNITS[fit.data.kind], "PSIS",
+        fit.name, table, what_is_scored(fit.data.levels), fit.data.form.unit, "PSIS",
         chains * length, cluster, lpd, at,
     )  # fmt: skip
 
@@ -148,7 +147,7 @@ def kfold(
     draws = int(np.prod(next(iter(whole._as_draws().values())).shape[:2]))
     notes = (f"Each of the {k} fits lacked a whole fold, so it knows less than without one cell.",)
     return Loo(
-        whole.name, table, what_is_scored(whole.data.levels), UNITS["Ratings"], f"{k} folds", draws,
+        whole.name, table, what_is_scored(whole.data.levels), data.unit, f"{k} folds", draws,
         cluster, seconds=time.perf_counter() - begun, notes=notes,
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Draw data sets from the prior of a method, and compare them with the data."""
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, singledispatch
 from typing import Any
 
 import jax
@@ -16,8 +16,6 @@ import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.counts import Counts
-from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws.units import unit_of
@@ -28,8 +26,8 @@ from bayesfac.report.diagnostics.findings import Finding, Judged
 from bayesfac.report.pages.templates import number, percent
 from bayesfac.report.plots.figure import Picture, colour, panel, short
 
+Drawn = tuple[dict[str, tuple[np.ndarray, ...]], np.ndarray]
 CELLS = 2**14  # the largest number of cells of the data that are drawn
-KINDS = {"Ratings": "ratings", "Tasks": "labels", "Views": "cells"}
 NUMBERS = {
     "mean": lambda y: y.mean(1),
     "sd": lambda y: y.std(1),
@@ -149,7 +147,7 @@ def prior_predictive(
     method = lookup(method)
     checks.whole("draws", draws, 10**6, "data sets")
     data = contain(method, data)
-    if isinstance(data, Tensor):
+    if not data.two_way:
         raise BayesfacError(f"Expected data with two axes to draw from a prior, got {data!r}")
     settled = settle(method, data, hyper)
     if why := method.notes.traits.get("no_prior_predictive"):
@@ -165,13 +163,12 @@ def prior_predictive(
         outcomes, seen = (mean + sd * y for y in (outcomes, seen))
     if not np.isfinite(outcomes).all():
         raise BayesfacError(f"{method.name} drew NaN or infinity from its prior: check its scales")
-    kind = next(KINDS[c.__name__] for c in type(data).__mro__ if c.__name__ in KINDS)
-    return PriorPredictive(method.name, outcomes, seen, _scale(data, seen), kind)
+    return PriorPredictive(method.name, outcomes, seen, _scale(data, seen), f"{data.unit}s")
 
 
 def _check_counts(method: Method, data: Any) -> None:
     """Raise an error for views whose features are not whole counts: the model draws whole counts."""
-    if not isinstance(data, Views):
+    if data.site:
         return
     for name in data.names:
         values = data[name].data
@@ -187,7 +184,7 @@ def _outcomes(
 ) -> np.ndarray:
     """draws x cells."""
     hidden = joint.hidden(method, data)
-    if isinstance(data, Ratings) and not isinstance(data, Counts):
+    if data.listed and not data.implicit:
         query = Query(*map(jnp.asarray, where["rating"]))
         hidden = data.replaced(cells=query, y=None)
     factors = _check_proper(method, data, hyper)
@@ -233,38 +230,38 @@ def _weighted(
     raise BayesfacError(f"{method.name} has no prior predictive with these settings: {why}")
 
 
-def cells_of(
-    data: Any, rng: np.random.Generator
-) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray]:
+@singledispatch
+def cells_of(data: Any, rng: np.random.Generator) -> Drawn:
     """{site: rows and columns} of random cells, and the values of the data in these cells."""
-    if isinstance(data, Counts):  # zeros too
-        at = _some(data.n_users * data.n_items, rng)
-        user, item = np.divmod(at, data.n_items)
-        # of counts with confidences the model explains the preferences, 0 and 1
-        value = data.value if data.weight is None else np.asarray(data.y, float)
-        table = sp.csr_matrix((value, (data.user, data.item)), data.shape)
-        return {"rating": (user, item)}, np.asarray(table[user, item]).ravel()
-    if isinstance(data, Ratings):
-        at = _some(len(data), rng)
-        return {"rating": (data.user[at], data.item[at])}, data.value[at]
-    if hasattr(data, "labelled"):
-        row, col = np.nonzero(np.ones((int(data.labelled.sum()), len(data.labels)), bool))
-        row = np.flatnonzero(data.labelled)[row]
-        value = np.asarray(data[data.site.removeprefix("view.")].toarray(), float)[row, col]
-        at = np.flatnonzero(~np.isnan(value))
-        at = at[_some(len(at), rng)]
-        return {data.site: (row[at], col[at])}, value[at]
-    where, seen = {}, []
+    at = some(len(data), rng)
+    return {data.site: tuple(data.code[at].T)}, data.value[at]
+
+
+@cells_of.register
+def _of_counts(data: Counts, rng: np.random.Generator) -> Drawn:
+    """Zeros too. Of counts with confidences the model explains the preferences, 0 and 1."""
+    at = some(data.n_users * data.n_items, rng)
+    user, item = np.divmod(at, data.n_items)
+    value = data.value if data.weight is None else np.asarray(data.y, float)
+    table = sp.csr_matrix((value, (data.user, data.item)), data.shape)
+    return {"rating": (user, item)}, np.asarray(table[user, item]).ravel()
+
+
+@cells_of.register
+def _of_views(data: Views, rng: np.random.Generator) -> Drawn:
+    """Zeros too."""
+    where, seen = dict[str, tuple[np.ndarray, ...]](), []
     for name in data.names:
         table = data[name]
-        at = _some(table.shape[0] * table.shape[1], rng, len(data.names))
+        at = some(table.shape[0] * table.shape[1], rng, len(data.names))
         row, col = np.divmod(at, table.shape[1])
         where[f"view.{name}"] = row, col
         seen.append(np.asarray(table[row, col], float).ravel())
     return where, np.concatenate(seen)
 
 
-def _some(n: int, rng: np.random.Generator, views: int = 1) -> np.ndarray:
+def some(n: int, rng: np.random.Generator, views: int = 1) -> np.ndarray:
+    """Random numbers below n, of which each of several views has its share."""
     return np.sort(rng.choice(n, min(n, CELLS // views), replace=False))
 
 
@@ -296,9 +293,7 @@ def _check_proper(method: Method, data: Any, hyper: Any) -> list[str]:
 
 
 def _scale(data: Any, seen: np.ndarray) -> tuple[float, float]:
-    levels = getattr(data, "levels", None)
-    if isinstance(data, Counts) and data.weight is not None:
-        levels = (0.0, 1.0)
+    levels = (0.0, 1.0) if data.implicit and data.weight is not None else data.levels
     if levels is None:
         return float(seen.min()), float(seen.max())
     return (3 * levels[0] - levels[1]) / 2, (3 * levels[-1] - levels[-2]) / 2

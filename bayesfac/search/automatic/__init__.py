@@ -18,17 +18,15 @@ from bayesfac.api import fit as run_fit
 from bayesfac.choosing.trials import folder_of
 from bayesfac.core import checks
 from bayesfac.core.calls import workers
-from bayesfac.core.data.cells import KINDS
-from bayesfac.core.data.counts import Counts
+from bayesfac.core.data.container import KINDS
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import is_named
-from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import DataWarning
 from bayesfac.fits.fit import Fit
 from bayesfac.inference.result import bar
 from bayesfac.search.automatic.candidates import listed
+from bayesfac.search.automatic.judges import JUDGES, judge_of
 from bayesfac.search.automatic.search import Search
 
 LEAST = 50  # ratings, labelled rows or counts in all; with fewer of them the choice would be random
@@ -118,19 +116,12 @@ def _container(data: Any) -> Any:
         data = KINDS["Tasks"](*data)
     elif is_named(data):
         data = Views(data)
-    if isinstance(data, Relations | Tensor) or not hasattr(data, "by_cut"):
+    if type(data).__name__ not in JUDGES:
         raise TypeError(
             "Expected Ratings, Counts, Tasks or Views, a table of ratings, a pair (views, labels) or a "
             f"mapping of views, got {type(data).__name__}"
         )
-    if data.by_cut and not data.binary:
-        raise ValueError("Expected labels 0 and 1 in some rows, got other numbers or no labels")
-    what = "pairs above zero" if isinstance(data, Counts) else "ratings"
-    size = float(len(data))
-    if data.by_cut:
-        what, size = "labelled rows", float(data.labelled.sum())
-    elif isinstance(data, Views):
-        what, size = "counts", float(sum(data.totals(name).sum() for name in data.names))
+    size, what = judge_of(data).amount(data)
     if size < LEAST:
         raise ValueError(
             f"Expected at least {LEAST} {what}, so that some can be held out to choose by, got {size:g}: "

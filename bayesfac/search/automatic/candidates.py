@@ -16,27 +16,9 @@ from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup
 from bayesfac.fits.fit import Fit
-from bayesfac.inference import Gibbs, engine_for
-from bayesfac.search.automatic.log_scores import LogScores, Weights, of_fit
-
-SHORT = Gibbs(warmup=200, draws=200, chains=2)
-# from fast to slow, as measured on MovieLens-100K and emotions; methods that are not listed come last, in
-# the order of their names. Other numbers of components are tried after FIRST, and again after the rest
-FIRST: dict[str, tuple[Any, ...]] = {
-    "Ratings": (
-        "urp", "bpmf", "pmf", "mmmf", "bmmmf", "attitude", "ordinal_mf", ("bpmf", {}, SHORT),
-        ("ordinal_mf", {}, SHORT),
-    ),
-    "Counts": ("wrmf", "hpf"),
-    "Tasks": ("cplst", "lsml", "faie", "leml", ("leml", {"loss": "logistic"})),
-    "Views": ("plsa", "mvplsa"),
-}  # fmt: skip
-NEXT: dict[str, tuple[Any, ...]] = {
-    "Ratings": ("pmmmf", "hmf", "ipmmmf", "gibbs_mmmf", "emmmf"),
-    "Counts": (),
-    "Tasks": ("heres", "grople", "lsa_mml", "himls", "himlsd", "mlc_hmf"),
-    "Views": ("ltm", "concat_ltm", "mggm"),
-}
+from bayesfac.inference import engine_for
+from bayesfac.search.automatic.judges import judge_of
+from bayesfac.search.automatic.log_scores import LogScores, Weights
 
 
 class Candidate(NamedTuple):
@@ -92,13 +74,12 @@ def scored(name: str, found: LogScores, weights: Weights, **rest: Any) -> Tried:
 
 def listed(data: Any, methods: Any, components: Sequence[int] | None) -> list[list[Candidate]]:
     """The candidates that are tried, in groups, before other numbers of components."""
-    kind = type(data).__name__
     if methods is None:
-        known = [*FIRST[kind], *NEXT[kind]]
+        judge = judge_of(data)
+        first, then = judge.groups(data)
+        known = [*judge.first, *judge.then]
         rest = [n for n, m in sorted(REGISTRY.items()) if m.data is type(data) and n not in known]
-        groups = [FIRST[kind], (*NEXT[kind], *rest)]
-        if kind == "Views" and len(data.names) == 1:  # it is ltm there
-            groups = [tuple(n for n in group if n != "concat_ltm") for group in groups]
+        groups = [first, (*then, *rest)]
     elif isinstance(methods, str) or not isinstance(methods, Sequence) or not methods:
         raise TypeError(f"Expected methods as a list of names, got {methods!r}")
     else:
@@ -132,7 +113,7 @@ def run(
     with heard(notes):
         try:
             fit = _fitted(one, train, test, seed)
-            found = of_fit(fit, train, test)
+            found = judge_of(test).of_fit(fit, train, test)
             if np.isnan(found.log).any():  # NaN has no place among the scores, and could win
                 raise BayesfacError("Expected log scores of held-out data, got NaN")
         except (ValueError, BayesfacError) as wrong:  # the table shows why

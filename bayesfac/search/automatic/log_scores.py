@@ -23,24 +23,14 @@ import numpyro.distributions as dist
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data.cards import describe
-from bayesfac.core.data.counts import Counts
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.reading import positions_of
 from bayesfac.core.data.views import Views, side_by_side
-from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.everywhere import moments
 from bayesfac.inference.predictions.level_masses import codes, log_mass
 from bayesfac.inference.predictions.predict import MEMORY
 from bayesfac.metrics import rmse
-from bayesfac.report.diagnostics.held_out import GAIN
-from bayesfac.report.pair_scores import PairScores, score_pairs, score_popularity
-from bayesfac.report.ranking import PLACES, POPULAR
-from bayesfac.split import holdout, relabelled
+from bayesfac.split import holdout
 
-SCORE = {"Ratings": "log score", "Counts": GAIN, "Tasks": "log score", "Views": "log score"}
-MEASURE = {"Ratings": "RMSE", "Counts": "in first ten", "Tasks": "micro-F1", "Views": "perplexity"}
-BASELINE = {"Ratings": "biases", "Counts": POPULAR, "Tasks": "frequencies", "Views": "frequencies"}
 BACKGROUND = 0.01  # share of the feature frequencies in every prediction of a count
 RIDGE = 5.0  # the penalty of the biases of users and items, in ratings
 ROUNDS = 20  # of the two regressions that find the biases
@@ -52,7 +42,7 @@ GROUPS = 1000  # of users or rows, whose sums are kept for standard errors
 
 
 class LogScores(NamedTuple):
-    """The score (see SCORE) of every held-out cell, and a measure that readers know (see MEASURE)."""
+    """The score of every held-out cell, and a measure that readers know."""
 
     log: np.ndarray
     measure: float
@@ -69,10 +59,8 @@ class Weights(NamedTuple):
         return np.bincount(self.group, self.weight * values)
 
 
-def divided(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+def counts_held_out(data: Views, share: float, seed: int) -> tuple[Any, Any]:
     """(train, test). Views that are not counts stay in training and are not in the test part."""
-    if not isinstance(data, Views):
-        return holdout(data, share, seed=seed)
     tables = {name: data[name] for name in data.names}
     counts = [name for name, table in tables.items() if _is_counts(table)]
     if not counts:
@@ -81,9 +69,9 @@ def divided(data: Any, share: float, seed: int) -> tuple[Any, Any]:
             f"nearly every column), got measurements in {list(tables)}: bf.fit(NAME, views) holds nothing out"
         )
     train, test = holdout(
-        relabelled(data, {name: tables[name] for name in counts}), share, seed=seed
+        data.relabelled({name: tables[name] for name in counts}), share, seed=seed
     )
-    return relabelled(data, tables | {name: train[name] for name in counts}), test
+    return data.relabelled(tables | {name: train[name] for name in counts}), test
 
 
 def _is_counts(table: sp.csr_matrix) -> bool:
@@ -97,55 +85,13 @@ def _is_counts(table: sp.csr_matrix) -> bool:
     return bool(whole and full.mean() <= FULL)
 
 
-def weights_of(test: Any) -> Weights:
-    """The weights of the cells of a test set; views count every cell as often as its count says."""
-    frame = test.frame()
-    unit = pd.factorize(frame["user" if isinstance(test, Ratings) else "row"])[0]
-    counted = isinstance(test, Views)
-    return Weights(unit % GROUPS, frame["value"].to_numpy() if counted else np.ones(len(frame)))
-
-
-def of_fit(fit: Any, train: Any, test: Any) -> LogScores:
-    """The scores of a fit to the training part."""
-    if isinstance(test, Counts):
-        return _ranks(score_pairs(fit, test, train))
-    if isinstance(test, Views):
-        return _counts(train, test, _blocks(fit, train))
-    query, _, _ = fit.data.locate(test)
-    told = pointwise.told(fit.method, test, query, fit.data.levels)
-    log = pointwise.log_means(fit.method, fit.hyper, fit._as_draws(), told, MEMORY)
-    predicted = fit.predict(test)
-    if isinstance(test, Ratings):
-        return LogScores(log, rmse(test.value, predicted.mean))
-    return LogScores(log, _f1(test, predicted.score > fit.cut))
-
-
-def of_baseline(train: Any, test: Any) -> LogScores:
-    """Ratings: biases of users and items and a normal error. Pairs: popularity. Others: frequencies."""
-    if isinstance(test, Counts):
-        return _ranks(score_popularity(describe(train), test, train))
-    if isinstance(test, Ratings):
-        return _biases(train, test)
-    if isinstance(test, Views):
-        return _counts(train, test, None)
-    frame, known = test.frame(), train.frame().groupby("label")["value"].agg(["sum", "count"])
-    share = ((known["sum"] + 1) / (known["count"] + 2)).reindex(train.labels, fill_value=0.5)
-    p = share.to_numpy()[positions_of(train.labels, frame["label"])]
-    return LogScores(np.log(np.where(test.value == 1, p, 1 - p)), _f1(test, p > 0.5))
-
-
-def _ranks(scores: PairScores) -> LogScores:
-    return LogScores(scores.gain, float((scores.rank <= PLACES).mean()))
-
-
-def _f1(test: Any, predicted: np.ndarray) -> float:
-    """Micro-F1: twice the labels that are right, divided by those that are predicted and those that are."""
-    truth, found = test.value.astype(bool), predicted.astype(bool)
-    return 2 * float((truth & found).sum()) / max(1, int(truth.sum() + found.sum()))
+def in_groups(units: Any, weight: np.ndarray) -> Weights:
+    """Cells of these users or rows with their weights."""
+    return Weights(pd.factorize(units)[0] % GROUPS, weight)
 
 
 # -- ratings ------------------------------------------------------------------------------------
-def _biases(train: Ratings, test: Ratings) -> LogScores:
+def biases(train: Ratings, test: Ratings) -> LogScores:
     """Mean + user + item, ridge regressions on one another."""
     user, item, y = train.user, train.item, train.value - train.mean
     b, c = np.zeros(train.n_users), np.zeros(train.n_items)
@@ -164,7 +110,7 @@ def _biases(train: Ratings, test: Ratings) -> LogScores:
 
 
 # -- counts -------------------------------------------------------------------------------------
-def _blocks(fit: Any, train: Views) -> Any:
+def blocks_of(fit: Any, train: Views) -> Any:
     """A function that goes through the rows of a fit: (rows, P), with all features of `train`."""
     n, m = fit.data.shape
     labels = [(name, label) for name in train.names for label in train.features[name]]
@@ -181,7 +127,7 @@ def _blocks(fit: Any, train: Views) -> Any:
     return blocks
 
 
-def _counts(train: Views, test: Views, blocks: Any) -> LogScores:
+def of_counts(train: Views, test: Views, weights: Weights, blocks: Any) -> LogScores:
     """The log probability of the feature of every stored cell of the test part, view by view."""
     known, ends = sp.csr_matrix(side_by_side(train)), np.cumsum([0, *train.n_features.values()])
     place = dict(zip(train.names, map(slice, ends[:-1], ends[1:]), strict=True))
@@ -201,8 +147,8 @@ def _counts(train: Views, test: Views, blocks: Any) -> LogScores:
             for s in spans:
                 share[:, s] = _shares(table[:, s] * scale[s])
             p[at] += (1 - BACKGROUND) * (share[row[at] - rows[0], column[at]] - p[at])
-    weight = weights_of(test).weight
-    return LogScores(np.log(p), float(np.exp(-np.average(np.log(p), weights=weight))))
+    mean = np.average(np.log(p), weights=weights.weight)
+    return LogScores(np.log(p), float(np.exp(-mean)))
 
 
 def _matched(known: sp.csr_matrix, spans: list[slice], blocks: Any) -> np.ndarray:

@@ -15,17 +15,8 @@ from bayesfac.core.calls import Shared, finished_calls
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.precision import precise
 from bayesfac.search.automatic.candidates import Candidate, Tried, from_json, run, scored
-from bayesfac.search.automatic.log_scores import (
-    BASELINE,
-    MEASURE,
-    SCORE,
-    divided,
-    of_baseline,
-    weights_of,
-)
+from bayesfac.search.automatic.judges import judge_of
 
-SHARE = {"Ratings": 0.1, "Counts": 0.1, "Tasks": 0.2, "Views": 0.1}  # held out
-WHAT = {"Ratings": "ratings", "Counts": "pairs", "Tasks": "labels", "Views": "counts"}
 SIZES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)  # numbers of components
 LEADERS = 2  # methods whose number of components is searched
 
@@ -36,15 +27,16 @@ class Search:
     def __init__(
         self, data: Any, seed: int, folder: Path | None, jobs: int | None, end: float
     ) -> None:
-        self.kind = type(data).__name__
-        self.parts = divided(data, SHARE[self.kind], seed)
+        self.kind, self.judge = type(data).__name__, judge_of(data)
+        self.parts = self.judge.divided(data, self.judge.share, seed)
         self.seed, self.folder, self.jobs, self.end = seed, folder, jobs, end
-        self.weights, self.stopped = weights_of(self.parts[1]), ""
+        self.weights, self.stopped = self.judge.weights(self.parts[1]), ""
         self.shared = Shared(self.parts)
         self.key = {"what": "bf.auto", "bayesfac": version("bayesfac"), "float64": precise()}
-        self.key |= {"data": data.fingerprint(), "seed": seed, "share": SHARE[self.kind]}
+        self.key |= {"data": data.fingerprint(), "seed": seed, "share": self.judge.share}
         self.tried: dict[str, tuple[Candidate, Tried]] = {}  # in the order of the list
-        self.baseline = scored(BASELINE[self.kind], of_baseline(*self.parts), self.weights)
+        found = self.judge.of_baseline(*self.parts)
+        self.baseline = scored(self.judge.baseline, found, self.weights)
 
     def run(self, groups: list[list[Candidate]], grow: bool, shown: Any) -> None:
         """Try each group while time is left; with `grow`, other numbers of components follow each group."""
@@ -142,8 +134,8 @@ class Search:
             for _, one in self.tried.values()
             if one.refused
         ]
-        columns = ["candidate", "components", SCORE[self.kind], "behind", "standard error"]
-        table = pd.DataFrame(rows, columns=[*columns, MEASURE[self.kind], "seconds", "notes"])
+        columns = ["candidate", "components", self.judge.score, "behind", "standard error"]
+        table = pd.DataFrame(rows, columns=[*columns, self.judge.measure, "seconds", "notes"])
         return table.astype({"components": "Int64"})
 
     def report(self) -> str:
@@ -151,8 +143,8 @@ class Search:
         (_, best), *others = ranked = self.ranked()
         cells = int(self.weights.sums().sum())
         parts = [
-            f"chosen by bf.auto: {best.label}, the best of {len(ranked)} by the {SCORE[self.kind]} of "
-            f"{cells} held-out {WHAT[self.kind]}: {best.score:.4f}",
+            f"chosen by bf.auto: {best.label}, the best of {len(ranked)} by the {self.judge.score} of "
+            f"{cells} held-out {self.judge.what}: {best.score:.4f}",
             f"the baseline ({self.baseline.name}) has {self.baseline.score:.4f}",
         ]
         if self.lost:

@@ -82,7 +82,7 @@ class LargeRatings(Ratings):
     `bf.Gibbs(shares=True)`. Labels, numbers and the mean are those of all ratings; single ratings cannot be
     asked for."""
 
-    leaves = ()
+    leaves, present = (), False
     host: LargeFrame
 
     def __init__(self, host: LargeFrame) -> None:

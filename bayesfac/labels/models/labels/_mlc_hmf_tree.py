@@ -39,12 +39,6 @@ class Tree(Tasks):
         """The data with the parts of a tree."""
         return cls.tree_unflatten(data.host, (data.cells, data.y, *parts))
 
-    def hide(self, views: bool = True) -> "Tree":
-        return Tree.of(super().hide(views), self.nodes, self.votes, self.start)
-
-    def fill(self, draw: Any) -> "Tree":
-        return Tree.of(super().fill(draw), self.nodes, self.votes, self.start)
-
 
 @dataclass
 class Growing:
