@@ -2,7 +2,7 @@
 
 import difflib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -183,11 +183,10 @@ def similar(
     row = np.sort(rng.choice(size, min(users, size), replace=False))
     few = {site: v[:, :: _step(v.shape[:2], draws)] for site, v in fit._as_draws().items()}
     grid, tables = Grid(row, np.arange(len(known["item"]))), []
-    blocks = param_blocks(fit.method, few, 1, MEMORY // 4)
-    parts = [np.asarray(_alike(fit.method, fit.hyper, p, grid, asked)) for p in blocks]
-    found = np.concatenate(parts)
-    for number, own in enumerate(asked):
-        each, shut = found[:, number], np.arange(found.shape[2]) == own
+    shape = next(iter(few.values())).shape
+    at_once = max(1, MEMORY // (16 * shape[0] * shape[1] * len(known["item"])))
+    for own, each in _correlations(fit, few, grid, asked, at_once):
+        shut = np.arange(each.shape[1]) == own
         best = top(each.mean(0)[None], n, shut[None])[0]
         share = _membership(each[:, None], n, shut[None], np.zeros(n, int), best)
         names = {
@@ -202,6 +201,17 @@ def similar(
         }
         tables.append(pd.DataFrame({**names, **numbers}))
     return pd.concat(tables, ignore_index=True)
+
+
+def _correlations(
+    fit: Fitted, draws: Any, grid: Grid, asked: np.ndarray, at_once: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """For each asked item its number, and (draw, item) correlations, computed for so many of them at once."""
+    for first in range(0, len(asked), at_once):
+        own = asked[first : first + at_once]
+        blocks = param_blocks(fit.method, draws, 1, MEMORY // 4)
+        found = [np.asarray(_alike(fit.method, fit.hyper, p, grid, own)) for p in blocks]
+        yield from zip(own, np.concatenate(found).swapaxes(0, 1), strict=True)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
