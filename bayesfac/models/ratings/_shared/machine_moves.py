@@ -214,11 +214,13 @@ def swollen(
     Let t = log c, q = L'(X'WX)L of the scaled part, and l its product with the right side minus the other
     parts. Then t has the density exp(c l - c^2 q / 2 - 2 a t - b ridge (c^-2 - 1)).
     """
-    goal, back = system.right(h), system.across(system.weighed(system.times(L)))
-    for number, (k, site) in enumerate((k, s) for k in L for s in ("ridge", "ridge_bias")):
+    goal, parts = system.right(h), {}
+    for k, site in ((k, s) for k in L for s in ("ridge", "ridge_bias")):
         at = (jnp.arange(L[k].shape[1]) == 0) == (site == "ridge_bias")
         part = jnp.where(at, L[k], 0)
-        image = system.across(system.weighed(system.x[k].times(part)))
+        parts[k, site] = part, system.across(system.weighed(system.x[k].times(part)))
+    back = {k: sum(image[k] for _, image in parts.values()) for k in L}  # of the whole of L
+    for number, ((k, site), (part, image)) in enumerate(parts.items()):
         q, ridge = jnp.sum(part * image[k]), getattr(p, site)[k]
         left = jnp.sum(part * (goal[k] - back[k])) + q
 
