@@ -1,6 +1,5 @@
 """Repeat a method's own update until the objective no longer changes."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -17,18 +16,17 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.core.together import Alone, Together, has_own_rows
 from bayesfac.inference import standstill
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
+from bayesfac.inference.driver import Run
 from bayesfac.inference.extrapolation import Bounds, Value, bounds_of, with_momentum
 from bayesfac.inference.result import (
     Engine,
     Job,
     Result,
-    bar,
     check_number,
     check_settings,
     check_sites,
     is_number,
     named,
-    paced,
     program,
     replace_sites,
     require,
@@ -116,41 +114,28 @@ class FixedPoint(Engine):
         the `bounds` of sites."""
         place = place or Alone(job, None, program)
         first = standstill.next_look(0, self.every) if self.tol is None else 0
-        at, interrupted = _begin(job, p, point, first), False
+        at, most = _begin(job, p, point, first), self.max_iter
         kept_from = bounds if self.accelerate and self.every == 1 else None
         share = standstill.SHARE if kept_from is None else standstill.AHEAD
         tol = -1.0 if self.tol is None else self.tol  # below zero: no fall is small enough
         block, data = place.solver(_block, (job.method, job.hyper, kept_from, tol), at.done)
-        pace, most = 1, self.max_iter
-        with bar(job.progress, self.max_iter, job.method.name) as shown, events.listen() as heard:
-            shown.update(at.done)
-            try:
-                while at.done < most and not at.converged:
-                    begun, left = time.perf_counter(), min(most, at.look or most) - at.done
-                    steps = min(self.every, left)
-                    cycles = min(pace, left // steps, ROOM)
-                    made = at.advance(block, data, steps, cycles)
-                    if at.done == at.look and not at.converged:
-                        at.examine(job, steps, share)
-                    shown.update(made)
-                    shown.set_postfix(objective=f"{at.trace[-1]:.6g}")
-                    if point.due():
-                        point.save(at.arrays())
-                    pace = paced(pace, place.agreed(time.perf_counter() - begun))
-            except KeyboardInterrupt:
-                place.interrupted()
-                interrupted = True
-        point.save(at.arrays())
-        place.finished()
+        with events.listen() as heard, Run(job, at.done, most, point, at.arrays, place) as run:
+            while at.done < most and not at.converged:
+                left = min(most, at.look or most) - at.done
+                steps = min(self.every, left)
+                made = at.advance(block, data, steps, min(run.pace(), left // steps, ROOM))
+                if at.done == at.look and not at.converged:
+                    at.examine(job, steps, share)
+                run.made(made, objective=f"{at.trace[-1]:.6g}")
         notes = [f"the objective rose in {at.rises} of {at.done} sweeps"] if at.rises else []
         notes += [f"{what} {times} times" for what, times in heard.items() if times]
         if at.converged and (lost := _lost_digits(job, at.p, at.trace[-1])):
             notes.append(lost)
             at.converged = False
-        if interrupted:
+        if run.interrupted:
             notes.append(f"interrupted after {at.done} sweeps")
         p, trace = jax.tree.map(jnp.asarray, at.p), np.asarray(at.trace)
-        return Result(p, None, trace, at.converged, notes=notes, partial=interrupted)
+        return Result(p, None, trace, at.converged, notes=notes, partial=run.interrupted)
 
 
 class Momentum(NamedTuple):
@@ -189,9 +174,11 @@ class Descent:
     def advance(self, block: Any, data: Any, steps: int, cycles: int) -> int:
         """Run so many cycles of so many sweeps, or fewer; return the number of sweeps made."""
         given = (self.p, data, *_halves(self.trace[-1], self.p), self.momentum, steps, cycles)
-        self.p, self.momentum, values, number, rises, still = block(*given)
+        p, momentum, values, number, rises, still = block(*given)
         # cut by NumPy: JAX would compile a program for each length
         new = np.asarray(values, np.float64)[: int(number)].sum(1)
+        # only now, as Ctrl-C is heard after this wait: parameters belong to the end of the trace
+        self.p, self.momentum = p, momentum
         self.trace.extend(new)
         self.done += len(new) * steps
         self.rises += int(rises)

@@ -1,6 +1,5 @@
 """Gibbs sweeps through a method's declared conditionals."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +14,12 @@ from bayesfac.core.laws.distributions import NormalRows
 from bayesfac.core.method import Method, laws_of, site_dims, sites
 from bayesfac.core.together import Alone, Together
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
+from bayesfac.inference.driver import Run
 from bayesfac.inference.result import (
     Engine,
     Job,
     Result,
-    bar,
     check_settings,
-    paced,
     program,
     replace_sites,
     require,
@@ -96,42 +94,36 @@ class Gibbs(Engine):
         writer = Writer(self.folder, (self.chains, each * self.draws), place.idle, one)
         lp = np.full((self.chains, each * self.draws), np.nan)
         point = Checkpoint(self.folder, job.identity, self.save_every, place.idle)
-        total, pace = self.warmup + self.draws * self.thin, 1
+        total = self.warmup + self.draws * self.thin
         if saved := point.load():
             done, lp = int(saved.pop("done")), saved.pop("lp")
             p = replace_sites(p, saved)
             writer.check(sites(p) if done > self.warmup else ())
         settings = job.method, job.hyper, size, self.pairs, self.over
         block, p, data, walks = place.program(_block, settings, p, self._walks(job), done)
-        with bar(job.progress, total, job.method.name) as shown:
-            shown.update(done)
-            try:
-                while done < total:
-                    begun, first = time.perf_counter(), (done - self.warmup) // self.thin * each
-                    if done < self.warmup:  # many sweeps, of which the program keeps the last
-                        count, sweeps = 1, min(pace, self.warmup - done)
-                    else:
-                        count, sweeps = min(size, pace, self.draws - first // each), self.thin
-                    p, draws, values = block(p, data, walks, done, count, sweeps)
-                    # on the host: JAX would compile a slice for every new count
-                    kept = {site: np.asarray(x)[:, :count] for site, x in draws.items()}
-                    _check(kept, done, sweeps)
-                    if done >= self.warmup:
-                        _write(writer, first, kept)
-                        lp[:, first : first + count * each] = np.repeat(
-                            np.asarray(values)[:, :count], each, 1
-                        )
-                    done += count * sweeps
-                    shown.update(count * sweeps)
-                    if point.due():
-                        point.save({"done": done, "lp": lp, **sites(p)})
-                    pace = paced(pace, place.agreed(time.perf_counter() - begun))
-            except KeyboardInterrupt:
-                return self._partial(place, writer, lp, (done - self.warmup) // self.thin * each)
-        point.save({"done": done, "lp": lp, **sites(p)})
-        place.finished()
-        draws = writer.view(*lp.shape)
-        return Result(draws=draws, trace=-lp.ravel(), stats={"lp": lp}, last=(total, p))
+        arrays = lambda: {"done": done, "lp": lp, **sites(p)}  # noqa: E731
+        with Run(job, done, total, point, arrays, place) as run:
+            while done < total:
+                first = (done - self.warmup) // self.thin * each
+                if done < self.warmup:  # many sweeps, of which the program keeps the last
+                    count, sweeps = 1, min(run.pace(), self.warmup - done)
+                else:
+                    count, sweeps = min(size, run.pace(), self.draws - first // each), self.thin
+                p, draws, values = block(p, data, walks, done, count, sweeps)
+                # on the host: JAX would compile a slice for every new count
+                kept = {site: np.asarray(x)[:, :count] for site, x in draws.items()}
+                _check(kept, done, sweeps)
+                if done >= self.warmup:
+                    _write(writer, first, kept)
+                    of_each = np.repeat(np.asarray(values)[:, :count], each, 1)
+                    lp[:, first : first + count * each] = of_each
+                done += count * sweeps
+                run.made(count * sweeps)
+        length = (done - self.warmup) // self.thin * each
+        notes, draws = run.notes(self.chains, length), writer.view(self.chains, length)
+        stats, last = {"lp": lp[:, :length]}, None if run.interrupted else (total, p)
+        trace = -stats["lp"].ravel()
+        return Result(None, draws, trace, None, stats, notes, run.interrupted, last=last)
 
     def starts(self, job: Job) -> Any:
         """The first Params of all chains."""
@@ -152,16 +144,6 @@ class Gibbs(Engine):
         if job.start and self.jitter:
             return scattered(job.method, job.data, job.hyper, p, key, self.jitter)
         return p
-
-    def _partial(self, place: Alone, writer: Writer, lp: np.ndarray, draws: int) -> Result:
-        """The Result of an interrupted run: the draws that all chains have."""
-        place.interrupted()
-        if draws < 1:
-            raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
-        lp = lp[:, :draws]
-        note = f"interrupted: {self.chains} chain(s) of {draws} draws"
-        kept, stats = writer.view(self.chains, draws), {"lp": lp}
-        return Result(draws=kept, trace=-lp.ravel(), stats=stats, notes=[note], partial=True)
 
 
 def _write(writer: Writer, first: int, kept: dict[str, np.ndarray]) -> None:

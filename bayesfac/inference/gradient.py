@@ -11,12 +11,12 @@ import numpy as np
 from bayesfac.core.data.divided import own_rows
 from bayesfac.core.together import Alone, Together, has_own_rows
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint
+from bayesfac.inference.driver import Run
 from bayesfac.inference.lbfgs import SPENT, STUCK, advance, begin, frozen, resumed
 from bayesfac.inference.result import (
     Engine,
     Job,
     Result,
-    bar,
     check_number,
     check_settings,
     check_sites,
@@ -85,31 +85,21 @@ class LBFGS(Engine):
         at = resumed(saved) if saved else begin(look, np.array(z))
         trace = list(saved["trace"]) if saved else [float(at.value.sum())]
         check_number(trace[0], "objective", "at the start")
-        partial = False
-        with bar(job.progress, self.max_iter, method.name) as shown:
-            try:
-                while len(at.live) and spent < self.max_iter:
-                    spent += 1
-                    advance(look, at, self.memory, self.tol, gtol=1e-8)
-                    trace.append(float(at.value.sum()))
-                    check_number(trace[-1], "objective", f"in iteration {len(trace) - 1}")
-                    shown.update(1)
-                    shown.set_postfix(objective=f"{trace[-1]:.6g}", at_work=len(at.live))
-                    if point.due():
-                        point.save({**frozen(at), "trace": trace, "spent": spent})
-                for problem in at.live:
-                    at.why[problem] = SPENT
-            except KeyboardInterrupt:
-                place.interrupted()
-                partial = True
-        if not partial:
-            point.save({**frozen(at), "trace": trace, "spent": 0})
-        place.finished()
+        arrays = lambda: {**frozen(at), "trace": trace, "spent": spent}  # noqa: E731
+        with Run(job, spent, self.max_iter, point, arrays, place) as run:
+            while len(at.live) and spent < self.max_iter:
+                spent += 1
+                advance(look, at, self.memory, self.tol, gtol=1e-8)
+                trace.append(float(at.value.sum()))
+                check_number(trace[-1], "objective", f"in iteration {len(trace) - 1}")
+                run.made(1, objective=f"{trace[-1]:.6g}", at_work=len(at.live))
+            for problem in at.live:
+                at.why[problem] = SPENT
         p = params(jnp.asarray(at.z))
         check_sites(p, "at the end")
         stopped = f"interrupted after {len(trace) - 1} iterations"
-        notes = [stopped] if partial else self._notes(at.why)
-        return Result(p, None, np.asarray(trace), not notes, notes=notes, partial=partial)
+        notes = [stopped] if run.interrupted else self._notes(at.why)
+        return Result(p, None, np.asarray(trace), not notes, notes=notes, partial=run.interrupted)
 
     def _notes(self, why: list[str]) -> list[str]:
         """The reasons why some problems are not solved."""

@@ -1,6 +1,5 @@
 """The No-U-Turn sampler on a method's NumPyro model."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,15 +19,14 @@ from bayesfac.core.laws.normal_wishart import RowAffine
 from bayesfac.core.method import Method, site_dims, sites
 from bayesfac.core.programs import side_by_side
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
+from bayesfac.inference.driver import Run
 from bayesfac.inference.result import (
     Engine,
     Job,
     Result,
-    bar,
     check_number,
     check_settings,
     log_joints,
-    paced,
     program,
 )
 from bayesfac.inference.stored_draws import Writer
@@ -110,49 +108,39 @@ class NUTS(Engine):
         states = [begin(stacked(points[at], np.stack), jnp.stack(keys[at]), data) for at in groups]
         one = self.chains * sum(x.nbytes for x in jax.tree.leaves(points[0]))
         writer = Writer(self.folder, (self.chains, self.draws), one=one)
-        seen, partial = self._walk(job, block, states, writer, wanted)
+        seen, run = self._walk(job, block, states, writer, wanted)
         length = seen["energy"].shape[1] // self.thin
-        if not length:
-            raise KeyboardInterrupt("interrupted during warm-up: there are no draws to return")
-        draws = writer.view(self.chains, length)
+        notes, draws = run.notes(self.chains, length), writer.view(self.chains, length)
         stats = {"lp": log_joints(job, draws), **of_draws(seen, self.thin)}
         stats["reached_max_tree_depth"] = stats["tree_depth"] >= self.max_tree_depth
-        notes = [f"interrupted: {self.chains} chain(s) of {length} draws"] if partial else []
         trace = -stats["lp"].ravel()
-        return Result(draws=draws, trace=trace, stats=stats, partial=partial, notes=notes)
+        return Result(draws=draws, trace=trace, stats=stats, partial=run.interrupted, notes=notes)
 
     def _walk(
         self, job: Job, block: Any, states: list, writer: Writer, wanted: tuple[str, ...]
-    ) -> tuple[dict[str, np.ndarray], bool]:
-        """Write the draws of all chains; {statistic: (chain, transition)}, and whether it was interrupted."""
-        done, total, pace = 0, self.warmup + self.draws * self.thin, 1
+    ) -> tuple[dict[str, np.ndarray], Run]:
+        """Write the draws of all chains; {statistic: (chain, transition)}, and how the loop ended."""
+        done, total = 0, self.warmup + self.draws * self.thin
         seen = {name: np.zeros((self.chains, 0)) for name in STATISTICS}
         point = Checkpoint(self.folder, job.identity, self.save_every)
         if saved := point.load():
             done, states = int(saved.pop("done")), thaw(saved, states)
             seen = {name: saved[f"statistic {name}"] for name in STATISTICS}
             writer.check(wanted if seen["energy"].shape[1] >= self.thin else ())
-        with bar(job.progress, total, f"{job.method.name} NUTS") as shown:
-            shown.update(done)
-            try:
-                while done < total:
-                    begun, blocks = time.monotonic(), min(pace, -(-(total - done) // BLOCK))
-                    calls = [(block, blocks, state, job.data) for state in states]
-                    ends = side_by_side(_blocks, calls)
-                    states = [state for state, _ in ends]
-                    for new in zip(*(found for _, found in ends), strict=True):
-                        after, kept = self._after(done)
-                        done += BLOCK
-                        if len(after):
-                            seen = self._write(writer, seen, jax.device_get(new), after, kept)
-                        shown.update(BLOCK)
-                    pace = paced(blocks, time.monotonic() - begun)
-                    if point.due() or done >= total:
-                        counted = {f"statistic {name}": v for name, v in seen.items()}
-                        point.save({"done": done, **freeze(states), **counted})
-            except KeyboardInterrupt:
-                return seen, True
-        return seen, False
+        counted = lambda: {f"statistic {name}": v for name, v in seen.items()}  # noqa: E731
+        arrays = lambda: {"done": done, **freeze(states), **counted()}  # noqa: E731
+        with Run(job, done, total, point, arrays, what="NUTS") as run:
+            while done < total:
+                blocks = min(run.pace(), -(-(total - done) // BLOCK))
+                ends = side_by_side(_blocks, [(block, blocks, one, job.data) for one in states])
+                states = [one for one, _ in ends]
+                for new in zip(*(found for _, found in ends), strict=True):
+                    after, kept = self._after(done)
+                    done += BLOCK
+                    if len(after):
+                        seen = self._write(writer, seen, jax.device_get(new), after, kept)
+                run.made(blocks * BLOCK)
+        return seen, run
 
     def _start(self, job: Job, key: jax.Array) -> Any:
         point = job.start_point(key)

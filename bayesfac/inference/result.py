@@ -215,14 +215,6 @@ def _program(
     return jax.jit(unchecked)
 
 
-BLOCK = 0.5  # seconds between two looks at the keyboard, the clock and the progress bar
-
-
-def paced(pace: int, seconds: float) -> int:
-    """The steps of the next call of a compiled loop, if the last `pace` steps took so many seconds."""
-    return max(1, min(2 * pace, int(pace * BLOCK / max(seconds, 1e-9))))
-
-
 def named(params: Any) -> dict[str, Any]:
     """All arrays of Params, or of a law of them, by name: `sites` for any depth."""
     leaves = jax.tree_util.tree_leaves_with_path(params)

@@ -244,7 +244,7 @@ def test_an_interrupted_fit_is_saved_and_has_the_exit_code_of_an_interrupt(capsy
     argv = ["fit", "pmf", "ratings", "--set", "n_components=2", "--max-iter", "999", "--out", "cut"]
     with (
         patch.object(Checkpoint, "due", due),
-        patch("bayesfac.inference.fixed_point.paced", lambda pace, seconds: 1),
+        patch("bayesfac.inference.driver.Run.pace", lambda run: 1),
     ):
         code, out, err = run(capsys, *argv)
     assert code == 130 and bf.load("cut").partial

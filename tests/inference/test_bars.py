@@ -1,10 +1,13 @@
-"""Progress bars: one line in a notebook, which is empty at the end; nothing in a log file."""
+"""Progress bars: one line in a notebook, which is empty at the end; nothing in a log file. And their pace."""
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.driver import Run
 from bayesfac.inference.result import bar
 
 IPython = pytest.importorskip("IPython")
@@ -47,6 +50,15 @@ def test_a_notebook_without_widgets_has_no_warning_of_tqdm():
 
     assert "IProgress not found" in run()
     assert run("import bayesfac.core") == ""
+
+
+def test_calls_take_about_half_a_second():
+    """One step at first, then at most twice as many as before."""
+    taken = iter([0.1, 0.1, 0.4, 2.5, 30.0])
+    place = SimpleNamespace(agreed=lambda seconds: next(taken))
+    job = SimpleNamespace(progress=False, method=SimpleNamespace(name="any"))
+    run = Run(job, 0, 9, Checkpoint(None, ""), dict, place)
+    assert [run.pace() for _ in range(6)] == [1, 2, 4, 5, 1, 1]
 
 
 def test_a_log_file_has_no_bar(monkeypatch, capsys):

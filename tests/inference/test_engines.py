@@ -13,7 +13,7 @@ from numpyro.diagnostics import effective_sample_size, gelman_rubin
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.method import REGISTRY, Axes, Method, Sampler, Solver, sites
-from bayesfac.inference import nuts
+from bayesfac.inference.driver import Run
 from bayesfac.inference.variational.svi import Weighted
 from bayesfac.testing.tools import likelihood
 from tests.tools.records import changed
@@ -246,7 +246,7 @@ def test_parallel_and_vectorised_chains_make_the_same_draws(skeleton):
 def test_nuts_draws_the_same_however_many_blocks_it_makes_at_a_time(monkeypatch, skeleton):
     found = []
     for blocks in (1, 3):
-        monkeypatch.setattr(nuts, "paced", lambda *_, blocks=blocks: blocks)
+        monkeypatch.setattr(Run, "pace", lambda run, blocks=blocks: blocks)
         data, hyper = skeleton.example(jax.random.key(0))
         found.append(fit(skeleton, data, hyper, bf.NUTS(30, 90, 2, thin=2)))
     one, three = found

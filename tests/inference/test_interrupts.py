@@ -9,8 +9,9 @@ import pytest
 import bayesfac as bf
 from bayesfac import inference
 from bayesfac.core.errors import ConvergenceWarning
-from bayesfac.inference import result
+from bayesfac.inference import fixed_point, result
 from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.driver import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 
@@ -57,11 +58,7 @@ def cut(error, after, saves=()):
             raise error
         return self.path is not None and look in saves
 
-    with (
-        patch.object(Checkpoint, "due", due),
-        patch("bayesfac.inference.gibbs.paced", lambda pace, seconds: 1),
-        patch("bayesfac.inference.fixed_point.paced", lambda pace, seconds: 1),
-    ):
+    with patch.object(Checkpoint, "due", due), patch.object(Run, "pace", lambda run: 1):
         yield
 
 
@@ -115,6 +112,33 @@ def test_ctrl_c_is_warned_of_and_a_second_one_soon_after_ends_the_loop(engine):
         run(engine)
 
 
+def test_ctrl_c_while_the_program_runs_leaves_whole_calls(tmp_path):
+    """It is heard when the answer is there, and before the answer is read."""
+    engine = bf.FixedPoint(12, tol=0, folder=str(tmp_path), save_every=0)
+    calls = iter(range(9))
+
+    class Unread:
+        def __array__(self, *_, **__):
+            raise KeyboardInterrupt
+
+    def program(function, *given):
+        whole = result.program(function, *given)
+
+        def interrupted(*arguments):
+            p, momentum, values, *more = whole(*arguments)
+            return p, momentum, Unread() if next(calls) == 2 else values, *more
+
+        return interrupted if function is fixed_point._block else whole
+
+    with patch.object(fixed_point, "program", program):
+        fit = run(engine)
+    shorter = run(bf.FixedPoint(len(fit.trace) - 1, tol=0))
+    assert fit.partial
+    np.testing.assert_array_equal(fit.params.U, shorter.params.U)
+    found, whole = run(engine), run(bf.FixedPoint(12, tol=0))
+    np.testing.assert_array_equal(found.trace, whole.trace)
+
+
 def test_ctrl_c_stops_lbfgs_where_it_is():
     looks = iter(range(100))
 
@@ -163,6 +187,14 @@ def test_ctrl_c_before_the_first_step_is_ctrl_c(engine):
     assert len(fit.trace) == 100
     with patch("jax.lax.scan", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         run(engine)
+
+
+def test_ctrl_c_leaves_the_last_checkpoint(tmp_path):
+    """The state may be half that of the next one."""
+    with cut(KeyboardInterrupt(), 6, (4,)):
+        run(bf.LBFGS(30, tol=0, folder=str(tmp_path)))
+    with np.load(tmp_path / "checkpoint.npz") as kept:
+        assert kept["spent"] == 4
 
 
 def test_two_runs_never_share_a_folder(tmp_path):

@@ -14,6 +14,7 @@ from bayesfac.core.errors import CorruptFile
 from bayesfac.core.method import REGISTRY, gauge_of, sites
 from bayesfac.core.provenance import identity
 from bayesfac.inference.checkpoint import Checkpoint
+from bayesfac.inference.driver import Run
 from bayesfac.inference.result import Job
 from bayesfac.inference.unconstrained import scattered
 
@@ -98,6 +99,14 @@ def test_a_finished_run_is_read_back_without_sampling(tmp_path):
         second = numbers(run(engine))
     for key, value in first.items():
         np.testing.assert_array_equal(second[key], value)
+
+
+def test_a_guide_that_has_settled_takes_no_more_steps(tmp_path):
+    engine = bf.SVI(800, draws=10, folder=str(tmp_path), save_every=0)
+    with patch("bayesfac.inference.variational.svi.settled", lambda trace: len(trace) >= 300):
+        first, second = run(engine), run(engine)
+    assert len(first.trace) == 300
+    np.testing.assert_array_equal(second.trace, first.trace)
 
 
 @pytest.mark.parametrize("saves", [1, 2])
@@ -254,7 +263,7 @@ def test_ctrl_c_returns_what_there_is(tmp_path):
             raise KeyboardInterrupt
         check(*block)
 
-    with patch.object(gibbs, "_check", interrupt), patch.object(gibbs, "paced", lambda *_: 1):
+    with patch.object(gibbs, "_check", interrupt), patch.object(Run, "pace", lambda run: 1):
         fit = run(bf.Gibbs(2, 10, 2))
     assert fit.partial
     assert fit.draws["U"].shape[:2] == (2, 3)

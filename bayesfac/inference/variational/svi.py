@@ -17,11 +17,11 @@ from bayesfac.core import checks
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import Method, Rotation, from_sites, gauge_of, sites
 from bayesfac.inference.checkpoint import SAVE_EVERY, Checkpoint, freeze, thaw
+from bayesfac.inference.driver import Run
 from bayesfac.inference.result import (
     Engine,
     Job,
     Result,
-    bar,
     check_number,
     check_settings,
     check_sites,
@@ -276,35 +276,24 @@ def _fit(engine: SVI | MAP, job: Job, p: Any, key: jax.Array) -> Made:
     if saved := point.load():
         trace = list(saved.pop("trace"))
         state = thaw(saved, state)
-    converged, notes = False, []
-    with bar(job.progress, engine.steps, f"{job.method.name} {settings.guide}") as shown:
-        shown.update(len(trace))
-        try:
-            while len(trace) < engine.steps and not converged:
-                block = program(_block, *known, min(BLOCK, engine.steps - len(trace)))
-                state, losses = block(*start, state)
-                trace += np.asarray(losses, np.float64).tolist()
-                where = f"in step {len(trace)}; try a smaller learning_rate"
-                check_number(trace[-1], "ELBO", where)
-                converged = engine.patience and settled(trace)
-                shown.update(len(losses))
-                shown.set_postfix(loss=f"{np.mean(trace[-BLOCK:]):.6g}")
-                if point.due():
-                    point.save({"trace": trace, **freeze(state)})
-        except KeyboardInterrupt:
-            notes.append(_interrupted(trace))
-    outcome = {"converged": converged or settled(trace), "partial": bool(notes), "notes": notes}
+    arrays = lambda: {"trace": trace, **freeze(state)}  # noqa: E731
+    with Run(job, len(trace), engine.steps, point, arrays, what=settings.guide) as run:
+        while len(trace) < engine.steps and not (engine.patience and settled(trace)):
+            block = program(_block, *known, min(BLOCK, engine.steps - len(trace)))
+            state, losses = block(*start, state)
+            trace += np.asarray(losses, np.float64).tolist()
+            where = f"in step {len(trace)}; try a smaller learning_rate"
+            check_number(trace[-1], "ELBO", where)
+            run.made(len(losses), loss=f"{np.mean(trace[-BLOCK:]):.6g}")
+    if not trace:
+        raise KeyboardInterrupt("interrupted before the first steps: there is nothing to return")
+    notes = [f"interrupted after {len(trace)} steps"] if run.interrupted else []
+    outcome = {"converged": settled(trace), "partial": run.interrupted, "notes": notes}
     if not outcome["converged"] and gain(trace) < -3:
         notes.append(f"the ELBO got worse after {len(trace)} steps: take a smaller learning_rate")
     elif not outcome["converged"]:
         notes.append(f"the ELBO was still moving after {len(trace)} steps: take more")
     return Made(params_of(*start, state), np.asarray(trace), outcome)
-
-
-def _interrupted(trace: list[float]) -> str:
-    if not trace:
-        raise KeyboardInterrupt("interrupted before the first steps: there is nothing to return")
-    return f"interrupted after {len(trace)} steps"
 
 
 def settled(trace: list[float]) -> bool:
