@@ -228,10 +228,15 @@ def codes_of(query: Query | Grid) -> Any:
     return xp.concatenate([query.row[:, None], query.col.reshape(len(query.row), -1)], 1)
 
 
+def exact_rows(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows:
+    """The layout of cells that are sorted by row, with the chunks that they have."""
+    return _rows(_starts(row, n), _device(index), _device(order))
+
+
 def rows_of(row: np.ndarray, index: np.ndarray, order: np.ndarray, n: int) -> Rows:
     """The layout of cells that are sorted by row. It has as many chunks as so many cells of n rows can have:
     the same numbers of cells and rows have arrays of the same size, and run the same program."""
-    rows = _rows(_starts(row, n), _device(index), _device(order))
+    rows = exact_rows(row, index, order, n)
     free = len(row) // CHUNK + n - len(rows.chunk)  # behind the last cell, so they are empty
     chunk = np.pad(rows.chunk, (0, free), constant_values=len(row))
     chunk_row = np.pad(rows.chunk_row, (0, free), constant_values=n - 1)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from bayesfac.core.data.cells import CHUNK, Rows, rows_of
+from bayesfac.core.data.cells import CHUNK, Rows, exact_rows
 from bayesfac.core.data.divided import messages
 from bayesfac.core.data.divided.messages import AXIS
 
@@ -179,7 +179,7 @@ def _share(rows: Rows, own: np.ndarray, part: int, side: str) -> tuple[Share, np
     behind = np.cumsum(count[part]) - count[part]
     at = (rows.ptr[own[part]] - behind)[mine] + np.arange(len(mine))
     order = np.asarray(rows.order)[at] if len(rows.order) else at
-    found = rows_of(mine, np.asarray(rows.index)[at], np.zeros(0, np.int32), own.shape[1])
+    found = exact_rows(mine, np.asarray(rows.index)[at], np.zeros(0, np.int32), own.shape[1])
     cells, chunks = count.sum(1).max(), (-(-count // CHUNK)).sum(1).max()
     found = with_chunks(found._replace(index=longer(found.index, cells)), chunks)
     numbers = np.maximum(own[part], 0).astype(np.int32)
