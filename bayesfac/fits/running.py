@@ -19,9 +19,9 @@ from bayesfac.core.laws.units import in_models_unit
 from bayesfac.core.method import COLLAPSED, Method, contain, lookup, settle
 from bayesfac.core.programs import keep_programs, make_room
 from bayesfac.core.provenance import about, identity
-from bayesfac.fits import components, saving
+from bayesfac.fits import collapse, components, saving
 from bayesfac.fits.fitted import F
-from bayesfac.inference import alone, check_hyper, collapse, ended_early, engine_for
+from bayesfac.inference import alone, check_hyper, ended_early, engine_for
 from bayesfac.inference.result import Job, Result, derived, start_from, unused
 from bayesfac.inference.widths import against_conditionals
 

@@ -10,7 +10,7 @@ import bayesfac.models  # registers every method
 from bayesfac.core.data.cards import describe
 from bayesfac.core.laws.empirical_bayes import left_out
 from bayesfac.core.method import REGISTRY
-from bayesfac.inference import collapse
+from bayesfac.fits import collapse
 
 
 def said(method, p, data, hyper):
