@@ -67,6 +67,8 @@ _HOME = {
     "path": "bayesfac.search.penalty_path",
     "Calibration": "bayesfac.simulation",
     "sbc": "bayesfac.simulation",
+    "Checked": "bayesfac.simulation.checked",
+    "check": "bayesfac.simulation.checked",
 }
 __all__ = sorted(_HOME)
 

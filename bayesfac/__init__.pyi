@@ -45,5 +45,7 @@ from bayesfac.search.engine_costs import engines as engines
 from bayesfac.search.penalty_path import path as path
 from bayesfac.simulation import Calibration as Calibration
 from bayesfac.simulation import sbc as sbc
+from bayesfac.simulation.checked import Checked as Checked
+from bayesfac.simulation.checked import check as check
 
 __version__: str

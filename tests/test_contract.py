@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY
 from bayesfac.testing import CHECKS, contract
 from bayesfac.testing.tools import same
+from bayesfac.testing.waived import WAIVED, waived
 from tests.tools.records import changed
-from tests.tools.waived import WAIVED, waived
 
 
 def test_there_is_something_to_test():
@@ -21,6 +22,14 @@ def test_there_is_something_to_test():
 def test_what_is_waived_exists_and_has_a_reason():
     for name, checks in WAIVED.items():
         assert name in REGISTRY and set(checks) <= set(CHECKS) and all(checks.values()), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "check"), [(n, c) for n, own in WAIVED.items() for c in own])
+def test_what_is_waived_does_fail(name, check, key):
+    """A check that a method passes needs no reason."""
+    with pytest.raises((AssertionError, AttributeError, BayesfacError)):
+        CHECKS[check](REGISTRY[name], key)
 
 
 # checks that fit, draw, or compile every program for a second container: most of the contract's time

@@ -48,7 +48,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick VB"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",
-              "align Rotation Permutation loo_compare prior_predictive sbc Calibration"),
+              "align Rotation Permutation loo_compare prior_predictive sbc Calibration check Checked"),
     "references": ("bf.references", "Known posteriors: [the guide](../references.md).", "references"),
     "clusters": ("Clusters and columns", "Clusters from draws.", "clusters together columns_on"),
     "evaluation": ("Evaluation", "Cross-validation of many methods at once.", "evaluate Tuned"),

@@ -12,10 +12,9 @@ import graph
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import TRAITS, Method, Permutation, Rotation, gauge_of
+from bayesfac.testing.waived import WAIVED
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
-from tests.tools.waived import WAIVED  # noqa: E402
 
 
 def page(method: Method) -> str:

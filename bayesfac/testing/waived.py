@@ -1,7 +1,9 @@
 """The checks of the contract that a method does not pass, with the reasons: {method: {check: reason}}.
 
-The program does not know this table. What it asks of a method is in the method's traits.
+Engines and reports do not know this table. What they ask of a method is in its traits.
 """
+
+from bayesfac.core.method import Method
 
 KINK = "the hinge has no slope where it bends, and there its minimum lies"
 
@@ -15,7 +17,6 @@ WAIVED = {
     "gibbs_mmmf": {"optimum": KINK, "map": KINK},
     "grople": {
         "optimum": "V and Z have exact zeros, where J has kinks; its test file checks the subgradients",
-        "map": "gradient engines do not stop at kinks, they cross them",
     },
     "hpf": {
         "unseen": "new users and items have the mean xi and eta: over all, the mean can be infinite"
@@ -30,12 +31,9 @@ WAIVED = {
         "observed": "nodes are fitted together and predict by votes, so no label has a law of its own",
     },
     "pmmmf": {"observed": "theta* is made of all ratings of a user, so no single rating has a law"},
-    "wrmf": {
-        "observed": "a pair's confidence is made of its count, which a prediction does not know"
-    },
 }
 
 
-def waived(method, check):
+def waived(method: Method, check: str) -> str:
     """Why a method does not pass a check; empty if it must."""
     return WAIVED.get(method.name, {}).get(check, "")
