@@ -38,7 +38,6 @@ from bayesfac.core.data.cells import Grid
 from bayesfac.core.laws.counts import UnsurePoisson
 from bayesfac.core.math import inner
 from bayesfac.core.method import Axes, Method, Permutation, Sampler, Solver, register
-from bayesfac.testing import contract
 
 plt.style.use("bayesfac.style")  # that of the reports
 
@@ -220,12 +219,12 @@ METHOD = register(
         ),
     )
 )
-for check, answer in contract(METHOD).items():
-    print(f"{check:15} {answer}")
+print(bf.check(METHOD, progress=False))
 
 # %% [markdown]
-# Each line is "kept", or the reason why the check does not apply. The checks are the same for every method:
-# they compare the functions with one another, in double precision, on the tiny example.
+# Each line says whether the check is kept, and what it requires, or why it does not apply. The checks are the
+# same for every method: they compare the functions with one another, in double precision, on the tiny
+# example. The last one simulates data, and looks whether the sampler gives their parameters back.
 #
 # ## 6. Two mistakes that the contract finds
 #
@@ -247,7 +246,7 @@ def scale_for_rate(data, hyper):
 
 
 for mistake, check in (
-    ({"update": exposed_to_all}, bf.testing.check_descent),
+    ({"solver": Solver(exposed_to_all)}, bf.testing.check_descent),
     ({"model": scale_for_rate}, bf.testing.check_joint),
 ):
     try:
