@@ -1,7 +1,13 @@
 """Sphinx settings; `make docs` builds the site from the pages that `generate.py` writes."""
 
+import importlib
 import inspect
 import re
+import sys
+
+# users write bf.comparators and bf.multilabel; the files are in the wing of labels
+for name in ("comparators", "comparators.clusterings", "multilabel"):
+    sys.modules[f"bayesfac.{name}"] = importlib.import_module(f"bayesfac.labels.{name}")
 
 import bayesfac
 
