@@ -5,11 +5,11 @@ import inspect
 import re
 import sys
 
+import bayesfac
+
 # users write bf.comparators and bf.multilabel; the files are in the wing of labels
 for name in ("comparators", "comparators.clusterings", "multilabel"):
     sys.modules[f"bayesfac.{name}"] = importlib.import_module(f"bayesfac.labels.{name}")
-
-import bayesfac
 
 project = "bayesfac"
 author = copyright = "The bayesfac authors"
