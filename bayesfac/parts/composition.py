@@ -288,6 +288,8 @@ def composed(
     """The record of a method; `own` are its own fields, which replace those made of the parts, and `solver`,
     `gibbs` and `axes` entries of these groups. `moves` of the method come before those of the parts. Gibbs
     draws the fields `together` in a move of the method, and not by their conditionals."""
+    if "moves" in (gibbs or {}):
+        raise ValueError(f"Expected moves= of {name} beside those of its parts, got gibbs['moves']")
     c = Composition(Params, structure, observed, home, order)
     laws = {f: law for f, law in c.conditionals().items() if f not in together}
     augment = c.augment if hasattr(observed, "augment") else None

@@ -26,20 +26,22 @@ class Structure(Protocol):
     def biases(self) -> tuple[Factor, ...]: ...
     @property
     def every(self) -> tuple[Factor, ...]: ...
+    # the number of rows that a score multiplies
     @property
-    def degree(self) -> int: ...  # the number of rows that a score multiplies
+    def degree(self) -> int: ...
+    # whether scores stay as they are if all rows are rotated
     @property
-    def rotates(self) -> bool: ...  # whether scores stay as they are if all rows are rotated
+    def rotates(self) -> bool: ...
+    # whether a sweep of the solver ends with the scales of `opposed` at which J is lowest
     @property
-    def balanced(
-        self,
-    ) -> bool: ...  # whether sweeps of the solver end with `opposed` at the lowest J
-    def at(self, h: Any) -> Self: ...  # with these settings
-    def seen(self, names: Any) -> Self: ...  # with these sites
-    def lengths(self, data: Any) -> dict[str, int]: ...  # {axis: number of rows}
-    def scores(
-        self, p: Any, data: Any
-    ) -> Any: ...  # of the cells, as the law of the observations takes them
+    def balanced(self) -> bool: ...
+    # the structure with these settings, and with these sites
+    def at(self, h: Any) -> Self: ...
+    def seen(self, names: Any) -> Self: ...
+    # {axis: number of rows}
+    def lengths(self, data: Any) -> dict[str, int]: ...
+    # the scores of the cells, as the law of the observations takes them
+    def scores(self, p: Any, data: Any) -> Any: ...
     # the law of a factor's rows where cells observe the scores as `target` with precision `weight`
     def rows(self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any) -> Any: ...
     # mean and variance of scores; rows without training data are drawn from their priors
@@ -52,8 +54,9 @@ class Structure(Protocol):
 class Believed(Protocol):
     """What VB asks of a structure. `Matrices` lacks it."""
 
-    def moments(self, q: Any, cells: Any) -> tuple[jax.Array, jax.Array]: ...  # of the scores
-    # the laws of all rows; and wider ones, with the factor
+    # mean and variance of the scores
+    def moments(self, q: Any, cells: Any) -> tuple[jax.Array, jax.Array]: ...
+    # the laws of all rows; and wider ones, with the factor by which they are wider
     def updated(self, q: Any, data: Any, h: Any, target: jax.Array, weight: Any) -> Any: ...
     def widened(self, key: jax.Array, q: Any, data: Any, bound: Any, elbo: Any) -> tuple: ...
 
@@ -68,25 +71,26 @@ class Observed(Protocol):
     absorb a shift of scores; below, if `bound` is one of the ELBO.
     """
 
+    # {field: axes}
     @property
-    def sites(self) -> Mapping[str, tuple[str, ...]]: ...  # {field: axes}
+    def sites(self) -> Mapping[str, tuple[str, ...]]: ...
     # {site: f(p, x, data, h, *auxiliary)}; f of a mapping "NAME.{key}" takes the key too
     @property
     def conditionals(self) -> Mapping[str, Any]: ...
-    def unit(self, data: Any, h: Any) -> Any: ...  # the standard deviation of what scores explain
-    def first(self, data: Any, h: Any) -> dict[str, Any]: ...  # {site: value} where fits begin
+    # the standard deviation of what scores explain
+    def unit(self, data: Any, h: Any) -> Any: ...
+    # {site: value} where fits begin
+    def first(self, data: Any, h: Any) -> dict[str, Any]: ...
     # minus the log density of observations and own sites, without constants
     def energy(self, p: Any, x: Any, data: Any, h: Any) -> jax.Array: ...
     # (p, data, h, *auxiliary) -> what each cell observes of its score, and with which precision; a third
     # number is the precision with which every cell of the table observes 0
     @property
     def target(self) -> Callable[..., tuple]: ...
-    def sampled(
-        self, p: Any, x: Any, data: Any, h: Any
-    ) -> None: ...  # the NumPyro sites; p has the rows
-    def predict(
-        self, p: Any, query: Any, h: Any, s: Any
-    ) -> Any: ...  # the law of cells of the structure s
+    # the NumPyro sites; p has the rows
+    def sampled(self, p: Any, x: Any, data: Any, h: Any) -> None: ...
+    # the law of the queried cells, where s is the structure
+    def predict(self, p: Any, query: Any, h: Any, s: Any) -> Any: ...
 
 
 @runtime_checkable
@@ -94,10 +98,11 @@ class Bounded(Protocol):
     """What VB asks of a law. If its expectation has no closed form, it lacks this: a method then brings its
     own (`observed/likelihood_law.py`), or has no VB."""
 
-    def begin(self, p: Any, data: Any, h: Any) -> dict[str, Belief]: ...  # its sites, at a point
+    # the beliefs of its sites, at a point
+    def begin(self, p: Any, data: Any, h: Any) -> dict[str, Belief]: ...
     # its sites updated, and target and precision of the cells
     def updated(self, q: Any, x: Any, variance: Any, data: Any, h: Any) -> tuple: ...
-    def bound(
-        self, q: Any, x: Any, variance: Any, data: Any, h: Any
-    ) -> jax.Array: ...  # - E energy
-    def laws(self, q: Any) -> dict[str, Any]: ...  # {site: law}
+    # minus the expected energy, or a bound of it
+    def bound(self, q: Any, x: Any, variance: Any, data: Any, h: Any) -> jax.Array: ...
+    # {site: law}
+    def laws(self, q: Any) -> dict[str, Any]: ...

@@ -14,6 +14,7 @@ from bayesfac.core.data.features import Design
 from bayesfac.core.laws.normal_wishart import mode, to_modes
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.parts import estimate
+from bayesfac.parts.composition import composed
 from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.sites import get, put
 from bayesfac.testing.tools import points
@@ -103,6 +104,9 @@ def test_methods_keep_the_moves_of_their_parts():
     assert len(made) >= 10
     for method in made:
         assert {*method.parts.moves()} <= {*method.gibbs.moves}, method.name
+    nothing = dict.fromkeys(("Params", "Hyper", "structure", "observed"))
+    with pytest.raises(ValueError, match="Expected moves= of mine beside those of its parts"):
+        composed("mine", home="", **nothing, gibbs={"moves": {}})
 
 
 def test_new_rows_have_the_means_of_their_priors(key):

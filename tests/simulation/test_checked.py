@@ -15,7 +15,11 @@ def few(monkeypatch):
     monkeypatch.setattr(
         checked, "CHECKS", {n: CHECKS[n] for n in ("joint", "descent", "variational")}
     )
-    monkeypatch.setattr(checked, "_calibrated", lambda method, seed: None)
+
+    def calibrated(method, key):
+        """Simulated data give the parameters back."""
+
+    monkeypatch.setattr(checked, "_calibrated", calibrated)
 
 
 def test_answers_seconds_and_reasons(few):
@@ -28,7 +32,7 @@ def test_answers_seconds_and_reasons(few):
     ]
     assert found.table["answer"].tolist() == ["kept", *2 * ["does not apply"], "kept"]
     assert (found.table["seconds"] >= 0).all() and found.table["requires"].str.len().min() > 20
-    assert "mmmf: every check is kept (2 do not apply)" in repr(found)
+    assert "mmmf: every check is kept (do not apply: 2)" in repr(found)
     assert "the method has no variational law" in repr(found)
 
 
@@ -45,6 +49,14 @@ def test_a_wrong_solver_and_a_function_that_ends_with_an_error(few):
 
     found = bf.check(changed(REGISTRY["pmf"], objective=broken), progress=False)
     assert "ended with ZeroDivisionError: by zero" in found.table["why"]["joint"]
+
+
+def test_some_checks_and_whole_sentences():
+    found = bf.check("pmf", only=("sites", "joint"), progress=False)
+    assert found.table.index.tolist() == ["sites", "joint"] and found.ok
+    assert found.table["requires"]["sites"].endswith("as the container fills them")
+    with pytest.raises(LookupError, match="did you mean 'joint'"):
+        bf.check("pmf", only=["joynt"], progress=False)
 
 
 def test_what_is_waived_is_not_run(few):

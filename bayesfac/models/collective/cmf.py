@@ -138,8 +138,9 @@ def model(data: Relations, h: Hyper) -> None:
         law = dist.MultivariateNormal(numpyro.sample(f"mu.{kind}", law), precision_matrix=Lambda)
         with numpyro.plate(kind, len(index)):
             U[kind] = numpyro.sample(f"U.{kind}", law)
+    every = products(U, data)
     for m in h.matrices or ():
-        x = products(U, data)[m.name]
+        x = every[m.name]
         if m.levels is None:
             alpha = numpyro.sample(f"alpha.{m.name}", dist.Gamma(h.alpha_shape, h.alpha_rate))
             law = dist.Normal(m.offset + m.scale * x, m.scale * alpha**-0.5)

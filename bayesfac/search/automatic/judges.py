@@ -1,5 +1,6 @@
 """How `bf.auto` compares methods for one kind of data: a class for each kind, which has all that differs."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from bayesfac.split import holdout
 SHORT = Gibbs(warmup=200, draws=200, chains=2)
 
 
-class Judge:
+class Judge(ABC):
     """One kind of data.
 
     what      what is held out
@@ -66,20 +67,20 @@ class Judge:
         frame = test.frame()
         return in_groups(frame[test.columns[0]], np.ones(len(frame)))
 
+    @abstractmethod
     def of_fit(self, fit: Any, train: Any, test: Any) -> LogScores:
         """The scores of a fit to the training part."""
-        query, _, _ = fit.data.locate(test)
-        told = pointwise.told(fit.method, test, query, fit.data.levels)
-        log = pointwise.log_means(fit.method, fit.hyper, fit._as_draws(), told, MEMORY)
-        return LogScores(log, self.measured(fit, test))
 
-    def measured(self, fit: Any, test: Any) -> float:
-        """The measure of a fit."""
-        raise NotImplementedError
-
+    @abstractmethod
     def of_baseline(self, train: Any, test: Any) -> LogScores:
         """The scores of the baseline."""
-        raise NotImplementedError
+
+
+def by_law(fit: Any, test: Any) -> np.ndarray:
+    """The log score of each held-out cell, by the law of the fit."""
+    query, _, _ = fit.data.locate(test)
+    told = pointwise.told(fit.method, test, query, fit.data.levels)
+    return pointwise.log_means(fit.method, fit.hyper, fit._as_draws(), told, MEMORY)
 
 
 class OfRatings(Judge):
@@ -92,8 +93,8 @@ class OfRatings(Judge):
     )  # fmt: skip
     then = ("pmmmf", "hmf", "ipmmmf", "gibbs_mmmf", "emmmf")
 
-    def measured(self, fit: Any, test: Any) -> float:
-        return rmse(test.value, fit.predict(test).mean)
+    def of_fit(self, fit: Any, train: Any, test: Any) -> LogScores:
+        return LogScores(by_law(fit, test), rmse(test.value, fit.predict(test).mean))
 
     def of_baseline(self, train: Any, test: Any) -> LogScores:
         return biases(train, test)
@@ -130,8 +131,9 @@ class OfLabels(Judge):
             raise ValueError("Expected labels 0 and 1 in some rows, got other numbers or no labels")
         return float(data.labelled.sum()), "labelled rows"
 
-    def measured(self, fit: Any, test: Any) -> float:
-        return self._f1(test, fit.predict(test).score > fit.cut)
+    def of_fit(self, fit: Any, train: Any, test: Any) -> LogScores:
+        predicted = fit.predict(test).score > fit.cut
+        return LogScores(by_law(fit, test), self._f1(test, predicted))
 
     def of_baseline(self, train: Any, test: Any) -> LogScores:
         frame, known = test.frame(), train.frame().groupby("label")["value"].agg(["sum", "count"])
