@@ -1,5 +1,7 @@
 """`bf.check`: answers in words, and mistakes that it must see."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import bayesfac as bf
@@ -71,7 +73,8 @@ def test_what_is_waived_is_not_run(few):
 
 def test_the_calibration_is_that_of_sbc(monkeypatch):
     monkeypatch.setattr(checked, "CHECKS", {})
-    monkeypatch.setattr(checked, "SHORT", {"replications": 20, "draws": 9, "warmup": 5, "thin": 1})
+    short = {"replications": 20, "draws": 9, "warmup": 5, "thin": 1}
+    monkeypatch.setattr(checked, "SHORT", (short, short))
     assert bf.check("pmf", progress=False).table["answer"]["calibrated"] == "kept"
     pmf = REGISTRY["pmf"]
 
@@ -82,3 +85,19 @@ def test_the_calibration_is_that_of_sbc(monkeypatch):
     wrong = changed(pmf, conditionals={**pmf.gibbs.conditionals, "bias_user": half})
     found = bf.check(wrong, progress=False)
     assert not found.ok and "miscalibrated" in found.table["why"]["calibrated"]
+
+
+def test_a_sampler_that_fails_once_is_looked_at_again(monkeypatch):
+    """One failure in a hundred is chance; the second look has other random numbers."""
+    said = iter([False, True])
+    seeds = []
+
+    def found(method, engine, seed, **lengths):
+        seeds.append((seed, lengths["thin"]))
+        return SimpleNamespace(ok=next(said), reason="")
+
+    monkeypatch.setattr(checked, "CHECKS", {})
+    monkeypatch.setattr(checked, "sbc", found)
+    assert bf.check("pmf", progress=False).ok
+    (first, thin), (second, longer) = seeds
+    assert first != second and longer == 2 * thin
