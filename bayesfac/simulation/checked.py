@@ -73,8 +73,8 @@ def check(
     Parameters
     ----------
     method : str or Method
-    only : names of checks, optional
-        These alone; without it all of them.
+    only : collection of str, optional
+        Names of checks; without it all of them are made.
     waived : mapping, optional
         {check: reason} of checks that do not apply to this method; they are not run. Those of methods of this
         package are known.
