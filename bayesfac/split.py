@@ -76,6 +76,7 @@ def holdout(
     fraction : float
         The share of the test part, between 0 and 1.
     seed : int
+        The same seed holds out the same cells.
     by : {"random", "time"}
         "time" holds out the latest ratings of all users together, as in a real system. Users and items that
         appear late then have no training data. Among ratings with the same time, the choice is random.

@@ -1,12 +1,9 @@
-"""The values of arguments: pairs, settings, names and levels from text; the engine that options name."""
+"""The values of arguments: pairs, settings, names and levels from text; the sampler that an option names."""
 
 import argparse
 import ast
 from decimal import Decimal
 from typing import Any
-
-# engine settings with their own option
-SETTINGS = ("draws", "warmup", "chains", "steps", "max_iter")
 
 
 def filled(text: str) -> str:
@@ -116,26 +113,6 @@ def levels(text: str) -> tuple[float, ...]:
     except (ValueError, ArithmeticError):
         message = f"Expected 5, 1:5, 0.5:5:0.5 or 0.5,1,2, got {text!r}"
         raise argparse.ArgumentTypeError(message) from None
-
-
-def engine(args: argparse.Namespace, default: str) -> Any:
-    """The engine of --engine (or `default`) with its settings; unknown settings are refused."""
-    from bayesfac.core.errors import check_names
-    from bayesfac.inference import ENGINES
-
-    kinds = {"fixed-point" if n == "FixedPoint" else n.lower(): k for n, k in ENGINES.items()}
-    if args.engine:
-        check_names("engine", (args.engine.lower(),), kinds)
-    kind = kinds[args.engine.lower()] if args.engine else ENGINES[default]
-    given = {name: getattr(args, name) for name in SETTINGS if getattr(args, name) is not None}
-    further = dict(args.engine_settings)
-    if both := given.keys() & further:
-        name = min(both)
-        raise ValueError(f"Expected --{name.replace('_', '-')} or --with {name}=..., got both")
-    given |= further
-    if args.processes or args.large:  # `processes.check` allows these for Gibbs and FixedPoint
-        given["shares"] = True
-    return kind(**given)
 
 
 def sampler(name: str | None, engines: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesfac.cli import arguments, outputs, processes, tables
+from bayesfac.cli import arguments, outputs, processes, signatures, tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from bayesfac.fits.fit import Fit
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
+
+# the functions whose parameters are options
+FIT = "api.py:fit"
+AUTO = "search/automatic/__init__.py:auto"
+COMPARE = "report/compare.py:compare"
+FRAME = "inference/predictions/predict.py:frame"
+BEST = "fits/recommending.py:recommend"
+SBC = "simulation/__init__.py:sbc"
+SPLIT = "split.py:holdout"
+READ, LARGE = "datasets/files.py:read", "datasets/large.py:read_large"
 
 
 def methods(args: argparse.Namespace) -> int:
@@ -76,19 +86,19 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
     method = lookup(args.method)
     if args.matrix and method.data.__name__ != "Relations":
         raise ValueError(f"Expected a method of several matrices for --matrix, got {method.name}")
-    engine = arguments.engine(args, method.default_engine)
+    engine = signatures.engine(args, method.default_engine)
     out = outputs.new_folder(args.out or f"{method.name}-{type(engine).__name__.lower()}")
     data: Any
     if args.large:
-        options: dict[str, Any] = _named(args, "levels", "duplicates", "bad")
-        data = bf.datasets.read_large(args.data, columns=_columns(args), **options)
+        options = signatures.asked(args, LARGE) | {"columns": _columns(args)}
+        data = bf.datasets.read_large(args.data, **options)
     else:
         data = _data(args.data, method.data.__name__.lower(), args)
     saving.check_labels(data)
     outputs.tell(args, f"{data}")
     init = bf.load(args.init) if args.init else None
-    options = {"seed": args.seed, "init": init, "progress": not args.quiet, **dict(args.hyper)}
-    return out, bf.fit(method, data, engine, **options)
+    options = {"seed": args.seed, "init": init, "progress": not args.quiet}
+    return out, bf.fit(method, data, engine, **options, **dict(args.hyper))
 
 
 def auto(args: argparse.Namespace) -> int:
@@ -102,9 +112,7 @@ def auto(args: argparse.Namespace) -> int:
     data = _data(args.data, args.kind or made, args)
     saving.check_labels(data)
     outputs.tell(args, f"{data}")
-    options = {"folder": args.keep, "methods": args.methods, "components": args.components}
-    options |= {"seed": args.seed, "jobs": args.jobs, "progress": not args.quiet}
-    result = bf.auto(data, args.seconds, **options)
+    result = bf.auto(data, **signatures.asked(args, AUTO), progress=not args.quiet)
     diagnostics = result.diagnostics()
     tried = result.tried
     assert tried is not None  # bf.auto has filled it in
@@ -141,7 +149,7 @@ def compare(args: argparse.Namespace) -> int:
     kind, ids = "counts" if counts else card.kind.lower(), _id_types(card.coords)
     test = _data(args.test, kind, args, ids)
     train = _data(args.train, kind, args, ids) if args.train else None
-    comparison = bf.compare(fits, test, about=args.about or "", train=train)
+    comparison = bf.compare(fits, test, **signatures.asked(args, COMPARE) | {"train": train})
     print(comparison)
     outputs.to_html(comparison, args.html)
     return _verdict(args, *(one.diagnostics() for one in fits.values()))
@@ -157,7 +165,7 @@ def predict(args: argparse.Namespace) -> int:
     if "user" not in loaded.data.form.columns:
         raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
     prediction = loaded.predict(read_pairs(args.data, _named(args, "user", "item")))
-    outputs.write(prediction.frame(args.level), args.out)
+    outputs.write(prediction.frame(**signatures.asked(args, FRAME)), args.out)
     outputs.tell(args, f"{prediction}", sys.stderr)
     return DONE
 
@@ -172,8 +180,7 @@ def recommend(args: argparse.Namespace) -> int:
     outputs.table_file(args.out)
     loaded = bf.load(args.folder)
     exclude = tables.pairs(args.exclude, roles) if args.exclude else None
-    how = {"by": args.by, "level": args.level, "seed": args.seed}
-    table = loaded.recommend(args.users, args.n, exclude=exclude, **how)
+    table = loaded.recommend(**signatures.asked(args, BEST) | {"exclude": exclude})
     outputs.write(table, args.out)
     outputs.tell(args, f"in_top: {table.attrs['in_top']}", sys.stderr)
     return DONE
@@ -209,9 +216,9 @@ def sbc(args: argparse.Namespace) -> int:
             why = f"skipped, because the method has no conditionals for {engine}\n"
             outputs.tell(args, f"{method.name}: {why}")
             continue
-        options = {"replications": args.replications, "seed": args.seed, **dict(args.settings)}
-        options |= {"hyper": dict(args.hyper), "progress": not args.quiet}
-        found.append(bf.sbc(method, engine, **options))
+        options = signatures.asked(args, SBC) | dict(args.settings)
+        options |= {"engine": engine, "hyper": dict(args.hyper), "progress": not args.quiet}
+        found.append(bf.sbc(method, **options))
         print(f"{found[-1]}\n", flush=True)
     if args.json:
         with atomic(Path(args.json)) as path:
@@ -258,7 +265,7 @@ def data_split(args: argparse.Namespace) -> int:
     if (out := Path(args.out)).exists() and not out.is_dir():
         raise NotADirectoryError(f"Expected a folder as --out, got the file {out}")
     ratings = _data(args.data, "ratings", args)
-    parts = split.holdout(ratings, args.fraction, seed=args.seed, by=args.by)
+    parts = split.holdout(ratings, args.fraction, **signatures.asked(args, SPLIT))
     for target, part in zip(targets, parts, strict=True):
         with atomic(target) as path:
             part.frame().to_csv(path, index=False)
@@ -283,11 +290,6 @@ def bench(args: argparse.Namespace) -> int:
 
 
 # -- arguments ----------------------------------------------------------------------------------
-# {option that applies to files only: its default value}
-FOR_FILES = dict.fromkeys(("columns", "user", "item", "rating", "separator"))
-FOR_FILES |= {"decimal": ".", "bad": "error", "duplicates": "error"}
-
-
 def _data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
 ) -> "Ratings | Tensor | Views":
@@ -311,15 +313,18 @@ def _data(
             raise TypeError(
                 f"Expected {kind}, got the data set {name!r}, which is {RECORDS[name].kind}"
             )
-        for option, usual in FOR_FILES.items():
-            if getattr(args, option) != usual:
+        usual = dict.fromkeys(("user", "item", "rating")) | {
+            name: parameter.default for name, parameter in signatures.parameters(READ).items()
+        }
+        for option in usual.keys() - {"kind", "ids", "levels"}:
+            if getattr(args, option) != usual[option]:
                 raise ValueError(f"Expected a file for --{option}, got the data set {name!r}")
         found = datasets.load(name, progress=not args.quiet)
         return Ratings(found, levels=args.levels).named(name) if args.levels else found
     if not Path(name).exists() and not Path(name).suffix:
         raise FileNotFoundError(f"{unknown('data set', name, RECORDS)}, and there is no such file")
-    options = _named(args, "levels", "separator", "decimal", "duplicates", "bad")
-    return datasets.read(name, kind, columns=_columns(args), ids=ids, **options)
+    options = signatures.asked(args, READ) | {"kind": kind, "columns": _columns(args), "ids": ids}
+    return datasets.read(name, **options)
 
 
 def _columns(args: argparse.Namespace) -> Any:

@@ -2,15 +2,65 @@
 
 import argparse
 import difflib
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
-from bayesfac.cli import arguments, commands, texts
+from bayesfac.cli import arguments, commands, signatures, texts
 from bayesfac.cli.new_method import ALONE, SKELETONS, new_method
 
 DATA = "a file, or the name of a data set"
-HYPER = ("--set", "hyper", "hyper-parameters of the method, as n_components=16")
-TABLE = ("FILE", "write a .csv or .parquet file")
+METHOD = "see bayesfac methods"
+SAVED = "a saved fit of ratings"
+FAMILIES = [*SKELETONS, *ALONE]
+FLAG = {"action": "store_true"}
+MANY = {"nargs": "+", "action": "extend", "default": [], "type": arguments.setting}
+ENGINES = f"{', '.join(signatures.ENGINES)} (default: the method's own solver)"
+SAMPLERS = "gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)"
+FURTHER = "further settings of the engine, as in bf.SVI(guide='lowrank')"
+
+# options that are no parameter of a function: how the value is written, and the help
+OPTIONS: dict[str, tuple[str | dict[str, Any], str]] = {
+    "coordinator": (
+        {"type": arguments.address, "metavar": "HOST:PORT"},
+        "on several machines: the address of process 0",
+    ),
+    "engine": ("ENGINE", ""),
+    "family": ({"choices": FAMILIES, "default": FAMILIES[0]}, "the kind of data (%(default)s)"),
+    "fast": (FLAG, "take few draws; the results are not reliable"),
+    "fraction": ({"type": float, "default": 0.1}, "share of the ratings in test.csv (%(default)s)"),
+    "html": ("FILE", "also write an HTML report"),
+    "item": ("NAME", "the column with the items"),
+    "jobs": ({"type": int, "default": 1, "metavar": "N"}, "processes (%(default)s)"),
+    "json": ("FILE", "also write the results to a JSON file"),
+    "kind": (
+        {"choices": ["ratings", "counts", "views"]},
+        "the kind of data in the file (ratings)",
+    ),
+    "large": (FLAG, "each process has only its share of DATA in memory: see below"),
+    "markdown": (FLAG, "as a table for a README"),
+    "matrix": (
+        {"type": arguments.matrix, "action": "append", "metavar": "NAME=ROWS,COLUMNS,FILE"},
+        "for cmf: a further matrix, as tags=user,tag,tags.csv; may be repeated",
+    ),
+    "out": ("PATH", "write a .csv or .parquet file"),
+    "process": (
+        {"type": int, "metavar": "I"},
+        "on several machines: the number of this process, from 0",
+    ),
+    "processes": (
+        {"type": int, "metavar": "N"},
+        "number of processes; without the next two options all run here",
+    ),
+    "rating": ("NAME", "the column with the ratings"),
+    "set": (
+        MANY | {"dest": "hyper", "metavar": "KEY=VALUE"},
+        "hyper-parameters of the method, as n_components=16",
+    ),
+    "strict": (FLAG, "exit code 1 if a fit is not usable"),
+    "test": ({"required": True, "metavar": "DATA"}, "held-out data"),
+    "user": ("NAME", "the column with the users"),
+    "with": (MANY | {"dest": "settings", "metavar": "KEY=VALUE"}, FURTHER),
+}
 
 
 class Usage(Exception):
@@ -48,271 +98,118 @@ def build_parser() -> Parser:
     parser = Parser(prog="bayesfac", description=texts.ABOUT, epilog=texts.EXAMPLES)
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     parser.set_defaults(verbose=False, quiet=False)
-    add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
-    methods = _command(add, "methods", commands.methods, "List the methods and their engines.")
-    _flag(methods, "--markdown", "as a table for a README")
-    _demo_options(_command(add, "demo", commands.demo, texts.DEMO))
-    _fit_options(_command(add, "fit", commands.fit, texts.FIT, texts.FIT_EXAMPLES))
-    _auto_options(_command(add, "auto", commands.auto, texts.AUTO, texts.AUTO_EXAMPLES))
-    worker = _command(add, "worker", commands.worker, texts.WORKER, texts.WORKER_EXAMPLES)
-    worker.add_argument("folder", metavar="FOLDER", help="the folder of the run")
-    _jobs(worker)
-    several = texts.COMPARE, texts.COMPARE_EXAMPLES
-    _compare_options(_command(add, "compare", commands.compare, *several))
-    _predict_options(_command(add, "predict", commands.predict, texts.PREDICT))
-    best = texts.RECOMMEND, texts.RECOMMEND_EXAMPLES
-    _recommend_options(_command(add, "recommend", commands.recommend, *best))
-    _report_options(_command(add, "report", commands.report, texts.REPORT))
-    _sbc_options(_command(add, "sbc", commands.sbc, texts.SBC, texts.SBC_EXAMPLES))
-    _data_options(add("data", help="List, fetch or split data.", description="Data sets."))
-    new = _command(add, "new-method", new_method, texts.NEW_METHOD)
-    new.add_argument("name", metavar="NAME", help="the name of the method and of its file")
-    _choice(new, "--family", [*SKELETONS, *ALONE], "the kind of data (%(default)s)")
-    bench = _command(
-        add,
-        "bench",
-        commands.bench,
-        "Run the benchmark benchmarks/NAME.py of a source checkout, or all of them.",
-    )
-    bench.add_argument(
-        "name", metavar="NAME", help="gibbs, plsa, ...; all runs every benchmark, which takes hours"
-    )
+    several: Any = {"title": "commands", "metavar": "COMMAND", "required": True}
+    top = parser.add_subparsers(**several)
+    make = partial(_command, top)
+    made = make("methods", commands.methods, "List the methods and their engines.")
+    _add(made, "markdown")
+    made = make("demo", commands.demo, texts.DEMO)
+    _add(made, "fast", out="the HTML report (%(default)s)")
+    made.set_defaults(out="report.html")
+    signatures.add(made, commands.FIT, "engine init progress")
+    _fit_options(make("fit", commands.fit, texts.FIT, texts.FIT_EXAMPLES, method=METHOD, data=DATA))
+    made = make("auto", commands.auto, texts.AUTO, texts.AUTO_EXAMPLES, data=DATA)
+    _add(made, "kind", "strict", out="a new folder (default auto)")
+    signatures.add(made, commands.AUTO, "progress", folder={"flag": "--keep"})
+    _table_options(made)
+    run = "the folder of the run"
+    made = make("worker", commands.worker, texts.WORKER, texts.WORKER_EXAMPLES, folder=run)
+    _add(made, "jobs")
+    _of_fits(make)
+    made = make("sbc", commands.sbc, texts.SBC, texts.SBC_EXAMPLES, method=f"{METHOD}; or all")
+    _add(made, "with", "set", "json", engine=SAMPLERS)
+    signatures.add(made, commands.SBC, "engine data hyper progress")
+    data = top.add_parser("data", help="List, fetch or split data.", description="Data sets.")
+    _data_commands(partial(_command, data.add_subparsers(**several)))
+    name = "the name of the method and of its file"
+    _add(make("new-method", new_method, texts.NEW_METHOD, name=name), "family")
+    name = "gibbs, plsa, ...; all runs every benchmark, which takes hours"
+    make("bench", commands.bench, texts.BENCH, name=name)
     return parser
 
 
 def _command(
-    add: Callable[..., Parser],
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    text: str,
-    examples: str | None = None,
+    top: Any, command: str, run: Any, text: str, examples: str | None = None, **places: str
 ) -> Parser:
-    made = add(name, help=run.__doc__, description=text, epilog=examples)
+    """A command with arguments at its places: {name: help}."""
+    made: Parser = top.add_parser(command, help=run.__doc__, description=text, epilog=examples)
     made.set_defaults(run=run)
     made.register("type", None, arguments.filled)  # of arguments without another type
+    for name, what in places.items():
+        made.add_argument(name, metavar=name.upper(), help=what)
     return made
 
 
-def _demo_options(parser: Parser) -> None:
-    _out(parser, "FILE", "the HTML report (%(default)s)", default="report.html")
-    _flag(parser, "--fast", "take few draws; the results are not reliable")
-    _seed(parser)
-
-
 def _fit_options(parser: Parser) -> None:
-    parser.add_argument("method", metavar="METHOD", help="see bayesfac methods")
-    parser.add_argument("data", metavar="DATA", help=DATA)
-    _engine_options(parser)
+    group = parser.add_argument_group("engine and settings")
+    _add(group, engine=ENGINES)
+    for name, (text, takers) in signatures.settings().items():
+        flag, text = f"--{name.replace('_', '-')}", f"{text} ({', '.join(takers)})"
+        group.add_argument(flag, type=int, metavar="N", help=text)
+    _add(group, "with", "set")
     _table_options(parser)
-    text = "for cmf: a further matrix, as tags=user,tag,tags.csv; may be repeated"
-    shape: Any = {"metavar": "NAME=ROWS,COLUMNS,FILE", "help": text}
-    parser.add_argument("--matrix", type=arguments.matrix, action="append", **shape)
-    parser.add_argument("--init", metavar="FOLDER", help="a saved fit to start from")
-    _out(parser, "FOLDER", "a new folder (default METHOD-ENGINE)")
-    _process_options(parser)
-    _seed(parser)
-    _strict(parser)
-
-
-def _process_options(parser: Parser) -> None:
+    _add(parser, "matrix", "strict", out="a new folder (default METHOD-ENGINE)")
+    init = {"metavar": "FOLDER", "help": "a saved fit to start from"}
+    signatures.add(parser, commands.FIT, "engine progress", init=init)
     group = parser.add_argument_group(
         "several processes for one fit",
         "bpmf, pmf, ordinal_mf: gibbs; plsa, mvplsa: fixed-point; mmmf: lbfgs",
     )
-    add = group.add_argument
-    text = "number of processes; without the next two options all run here"
-    add("--processes", type=int, metavar="N", help=text)
-    text = "on several machines: the address of process 0"
-    add("--coordinator", type=arguments.address, metavar="HOST:PORT", help=text)
-    text = "on several machines: the number of this process, from 0"
-    add("--process", type=int, metavar="I", help=text)
-    _flag(group, "--large", "each process has only its share of DATA in memory: see below")
+    _add(group, "processes", "coordinator", "process", "large")
 
 
-def _auto_options(parser: Parser) -> None:
-    add = parser.add_argument
-    add("data", metavar="DATA", help=DATA)
-    add(
-        "--kind",
-        choices=["ratings", "counts", "views"],
-        help="the kind of data in the file (ratings)",
+def _of_fits(make: Any) -> None:
+    """Commands that read saved fits."""
+    made = make("compare", commands.compare, texts.COMPARE, texts.COMPARE_EXAMPLES)
+    made.add_argument(
+        "fits", type=arguments.pair, nargs="+", metavar="NAME=FOLDER", help="saved fits"
     )
-    text = "seconds for trying methods (%(default)g)"
-    add("--seconds", type=float, default=120.0, metavar="S", help=text)
-    add(
-        "--keep",
-        metavar="FOLDER",
-        help="save finished candidates there, and read those already there",
-    )
-    add("--methods", type=arguments.names, metavar="A,B", help="methods to try (default: all)")
-    add("--components", type=arguments.sizes, metavar="K,L", help="numbers of components to try")
-    _jobs(parser)
-    _table_options(parser)
-    _out(parser, "FOLDER", "a new folder (default auto)")
-    _seed(parser)
-    _strict(parser)
+    _add(made, "test", "html", "strict")
+    signatures.add(made, commands.COMPARE, train={"metavar": "DATA"})
+    _table_options(made)
+    pairs = "a file of pairs (user, item)"
+    made = make("predict", commands.predict, texts.PREDICT, folder=SAVED, data=pairs)
+    _add(made, "out", "user", "item")
+    signatures.add(made, commands.FRAME)
+    best = texts.RECOMMEND, texts.RECOMMEND_EXAMPLES
+    made = make("recommend", commands.recommend, *best, folder=SAVED)
+    _add(made, "out", "user", "item")
+    users = {"nargs": "+", "metavar": "USER"}
+    signatures.add(made, commands.BEST, "progress", users=users, exclude={"metavar": "DATA"})
+    made = make("report", commands.report, texts.REPORT, folder="a saved fit")
+    _add(made, "html", "strict")
 
 
-def _engine_options(parser: Parser) -> None:
-    group = parser.add_argument_group("engine and settings")
-    known = (
-        "gibbs, quick, vb, nuts, svi, fixed-point, lbfgs or map (default: the method's own solver)"
-    )
-    group.add_argument("--engine", metavar="ENGINE", help=known)
-    for name, text in [
-        ("draws", "draws saved per chain (gibbs, quick, vb, nuts, svi)"),
-        ("warmup", "discarded draws at the start of each chain (gibbs, vb, nuts)"),
-        ("chains", "independent chains (gibbs, quick, nuts; vb: of its warm-up)"),
-        ("steps", "optimiser steps (svi, map)"),
-        (
-            "max-iter",
-            "largest number of sweeps (fixed-point, which evaluates the objective after three; vb) or "
-            "iterations (lbfgs)",
-        ),
-    ]:
-        group.add_argument(f"--{name}", type=int, metavar="N", help=text)
-    further = "further settings of the engine, as in bf.SVI(guide='lowrank')"
-    _settings(group, "--with", "engine_settings", further)
-    _settings(group, *HYPER)
-
-
-def _compare_options(parser: Parser) -> None:
-    named: Any = {"metavar": "NAME=FOLDER", "help": "saved fits"}
-    parser.add_argument("fits", type=arguments.pair, nargs="+", **named)
-    parser.add_argument("--test", required=True, metavar="DATA", help="held-out data")
-    parser.add_argument("--train", metavar="DATA", help="training data: also score recommendations")
-    text = "how the held-out data were made, for the report"
-    parser.add_argument("--about", metavar="TEXT", help=text)
-    _html(parser)
-    _table_options(parser)
-    _strict(parser)
-
-
-def _predict_options(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
-    parser.add_argument("data", metavar="DATA", help="a file of pairs (user, item)")
-    _level(parser, "probability of the intervals (%(default)s)")
-    _out(parser, *TABLE)
-    _roles(parser, "user", "item")
-
-
-def _recommend_options(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="a saved fit of ratings")
-    parser.add_argument(
-        "--users", nargs="+", metavar="USER", help="users to recommend to (default: all)"
-    )
-    parser.add_argument("--n", type=int, default=10, help="items for each user (%(default)s)")
-    ways = "rank by the mean, the lower end of the interval, one draw, or in_top (%(default)s)"
-    _choice(parser, "--by", ["mean", "lower", "draw", "in_top"], ways)
-    _level(parser, "probability of the interval of --by lower (%(default)s)")
-    parser.add_argument("--exclude", metavar="DATA", help="pairs to leave out: the training data")
-    _out(parser, *TABLE)
-    _roles(parser, "user", "item")
-    _seed(parser)
-
-
-def _report_options(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", help="a saved fit")
-    _html(parser)
-    _strict(parser)
-
-
-def _sbc_options(parser: Parser) -> None:
-    add = parser.add_argument
-    add("method", metavar="METHOD", help="see bayesfac methods; or all")
-    known = "gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)"
-    add("--engine", metavar="ENGINE", help=known)
-    add(
-        "--replications",
-        type=int,
-        default=500,
-        metavar="N",
-        help="number of simulated data sets (%(default)s)",
-    )
-    further = "draws, warmup, thin, and settings of the engine, as in bf.sbc"
-    _settings(parser, "--with", "settings", further)
-    _settings(parser, *HYPER)
-    add("--json", metavar="FILE", help="also write the results to a JSON file")
-    _seed(parser)
-
-
-def _data_options(parser: Parser) -> None:
-    add = parser.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
+def _data_commands(make: Any) -> None:
     text = "List data sets, their licences, and which are on this machine."
-    _command(add, "list", commands.data_list, text)
+    make("list", commands.data_list, text)
     text = "Download a data set, unless it is on this machine, and check its sha256."
-    fetch = _command(add, "fetch", commands.data_fetch, text)
-    fetch.add_argument("name", metavar="NAME", help="see bayesfac data list")
-    fetch.add_argument("--folder", help="where to store it (default: BAYESFAC_DATA, or the cache)")
-    split = _command(add, "split", commands.data_split, texts.SPLIT)
-    split.add_argument("data", metavar="DATA", help=DATA)
-    _out(split, "FOLDER", "folder of the two files (default: here)", default=".")
-    text = "share of the ratings in test.csv (%(default)s)"
-    split.add_argument("--fraction", type=float, default=0.1, help=text)
-    _choice(split, "--by", ["random", "time"], "hold out random ratings, or the latest ones")
-    _table_options(split)
-    _seed(split)
+    made = make("fetch", commands.data_fetch, text, name="see bayesfac data list")
+    signatures.add(made, "datasets/__init__.py:load", "download progress features")
+    made = make("split", commands.data_split, texts.SPLIT, data=DATA)
+    _add(made, "fraction", out="folder of the two files (default: here)")
+    made.set_defaults(out=".")
+    signatures.add(made, commands.SPLIT)
+    _table_options(made)
 
 
 def _table_options(parser: Parser) -> None:
     group = parser.add_argument_group("reading files")
+    _add(group, "user", "item", "rating")
     text = "the columns with user, item, rating (or row, view, feature, value; or modes and value)"
-    group.add_argument("--columns", type=arguments.names, metavar="A,B,C", help=text)
-    _roles(group, "user", "item", "rating")
-    text = "what separates the columns of a text file, such as '|', or ' ' for blanks (default: as found)"
-    group.add_argument("--separator", metavar="SIGN", help=text, type=str)
-    _choice(group, "--decimal", [".", ","], "the decimal sign of a text file (.)")
+    changes: Any = {"columns": {"metavar": "A,B,C", "help": text}}
     text = "the levels of the ratings: a number, FROM:TO, FROM:TO:STEP or a list (default: real values)"
-    group.add_argument("--levels", type=arguments.levels, metavar="1:5", help=text)
-    text = "rows without a label or a number: raise an error, or skip them with a warning (error)"
-    _choice(group, "--bad", ["error", "skip"], text)
-    text = "two ratings of an item by one user: raise an error, or take the mean or nearest level (error)"
-    _choice(group, "--duplicates", ["error", "mean"], text)
+    changes["levels"] = {"type": arguments.levels, "metavar": "1:5", "help": text}
+    changes["separator"] = {"type": str, "metavar": "SIGN"}  # a blank is a sign too
+    signatures.add(group, commands.READ, "kind ids", **changes)
 
 
-# -- options of several commands ----------------------------------------------------------------
-def _settings(parser: Any, flag: str, dest: str, text: str) -> None:
-    many: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "KEY=VALUE"}
-    parser.add_argument(flag, dest=dest, type=arguments.setting, help=text, **many)
-
-
-def _choice(parser: Any, flag: str, choices: list[str], text: str) -> None:
-    """An option with a choice of words; the default is the first."""
-    parser.add_argument(flag, choices=choices, default=choices[0], help=text)
-
-
-def _flag(parser: Any, flag: str, text: str) -> None:
-    parser.add_argument(flag, action="store_true", help=text)
-
-
-def _roles(parser: Any, *roles: str) -> None:
-    for role in roles:
-        parser.add_argument(f"--{role}", metavar="NAME", help=f"the column with the {role}s")
-
-
-def _out(parser: Parser, kind: str, text: str, default: str | None = None) -> None:
-    parser.add_argument("--out", default=default, metavar=kind, help=text)
-
-
-def _html(parser: Parser) -> None:
-    parser.add_argument("--html", metavar="FILE", help="also write an HTML report")
-
-
-def _jobs(parser: Parser) -> None:
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (%(default)s)")
-
-
-def _level(parser: Parser, text: str) -> None:
-    parser.add_argument("--level", type=float, default=0.9, help=text)
-
-
-def _seed(parser: Parser) -> None:
-    text = "the same seed gives the same result (0)"
-    parser.add_argument("--seed", type=int, default=0, help=text)
-
-
-def _strict(parser: Parser) -> None:
-    _flag(parser, "--strict", "exit code 1 if a fit is not usable")
+def _add(parser: Any, *names: str, **texts: str) -> None:
+    """Add options of the table; `texts` has the help of those whose help differs."""
+    for name in [*names, *texts]:
+        how, text = OPTIONS[name]
+        how = {"metavar": how} if isinstance(how, str) else how
+        parser.add_argument(f"--{name}", help=texts.get(name, text), **how)
 
 
 class _Version(argparse.Action):

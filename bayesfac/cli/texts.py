@@ -134,6 +134,8 @@ NEW_METHOD = """\
 Write a small method that runs (bayesfac/models/FAMILY/NAME.py), an entry in references.bib, and a
 test of one sweep and one claim. This works in a source checkout only."""
 
+BENCH = "Run the benchmark benchmarks/NAME.py of a source checkout, or all of them."
+
 SPLIT = f"""\
 Split ratings into OUT/train.csv and OUT/test.csv: a random share of them is held out for the test.
 

@@ -55,8 +55,10 @@ def read(
         The names of these columns in the file, all in order or some as {"rating": "stars"}. By default
         the names above or usual names for them (userId, customer, movie, stars, ...). A header without
         such names is an error. A column with times (timestamp, date) is kept: see `Ratings`.
-    levels, duplicates
-        As for `Ratings`; `duplicates` also for a cell of a long table of views.
+    levels : int or sequence, optional
+        The ordinal scale: a number of levels, or all of them. By default ratings are real numbers.
+    duplicates : {"error", "mean"}
+        What to do with two values of one cell: raise an error, or take their mean, as `Ratings` does.
     bad : {"error", "skip"}
         What to do with rows without a label or a finite number: raise an error, or skip them with a warning.
         A number that is not in `levels` is always an error.

@@ -71,10 +71,14 @@ def sbc(
     ----------
     method : str or Method
     engine : {"Gibbs", "NUTS", "SVI", "VB", "Quick"}
+    replications : int
+        The number of simulated data sets.
     draws : int
         Draws in each replication. The bins of the ranks are equal if `draws` + 1 has many divisors.
     warmup, thin : int, optional
         Steps that are thrown away, and steps for each kept draw. The defaults make draws nearly independent.
+    seed : int
+        The same seed gives the same ranks.
     data : optional
         Data whose sizes and cells are used; the values are drawn anew. By default the method's example.
     hyper : mapping, optional
