@@ -10,7 +10,7 @@ from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, settle, sites
 from bayesfac.fits.fit import Fit
-from bayesfac.fits.updating import grown, update
+from bayesfac.fits.later import grown, update
 from bayesfac.inference.result import Result
 
 DATA, TRUTH = bf.datasets.make_gaussian(24, 16, 2, density=0.6, seed=1)
@@ -103,7 +103,7 @@ def test_every_chain_goes_on_from_its_own_last_draw(monkeypatch):
     def run(kind, method, data, engine, init, **settings):
         told.update(engine=engine, init=init, **settings)
 
-    monkeypatch.setattr("bayesfac.fits.updating.run", run)
+    monkeypatch.setattr("bayesfac.fits.later.run", run)
     update(fit, DATA, 6)
     starts, known = told["init"], {"U": fit.data.coords["user"], "V": fit.data.coords["item"]}
     assert len(starts) == 3 and told["seed"] == 4

@@ -14,14 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.choosing.settings import Settings, shown
+from bayesfac.core.errors import noted
 from bayesfac.core.method import Method
 from bayesfac.inference.gradient import as_rows
-from bayesfac.inference.lbfgs import advance, begin
+from bayesfac.inference.lbfgs import Descent, advance, begin
 from bayesfac.inference.predictions.held_out import loss
 from bayesfac.inference.result import Job, check_number
 from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 
-ITERATIONS = 60  # of L-BFGS for each candidate
+ITERATIONS, MEMORY, TOLERANCE = 60, 5, 1e-6  # of L-BFGS for each candidate
 # the scores of two settings that leave no factors differ by such a share, or by those of so many cells
 ALIKE, CELLS = 1e-5, 3
 
@@ -95,7 +96,8 @@ class Search:
         if self.method.solver.update is not None:
             p = swept(self.method, usual, start, data, values)
         else:
-            p = descended(job, start, list(values), tuple(values.values()), self.programs, usual)
+            limits = ITERATIONS, MEMORY, TOLERANCE
+            (p,) = descended(job, start, [values], limits, self.programs, usual)
         self.last = p
         if self.method.derive:
             p = p._replace(**self.method.derive(p, data, hyper))
@@ -180,30 +182,42 @@ def swept(method: Method, hyper: Any, p: Any, data: Any, values: dict[str, Any])
     return jax.lax.fori_loop(0, method.choose.sweeps, lambda _, p: update(p, data, hyper), p)
 
 
-def descended(job: Job, p: Any, names: list[str], values: tuple, programs: dict, key: Any) -> Any:
-    """Params after a few iterations of L-BFGS on the objective."""
-    method, data = job.method, job.data
-    transforms = supports(method, data, job.hyper, p)
-    z, restore = as_rows(unconstrain(transforms, p), several=False)
+def descended(
+    job: Job, start: Any, several: Sequence[Mapping[str, Any]], limits: tuple[int, int, float],
+    programs: dict, key: Any, seen: Callable[[np.ndarray, Descent], Any] = lambda *_: None,
+) -> list[Any]:  # fmt: skip
+    """Params under each of several values of settings, all from one start, by L-BFGS on the objective.
+
+    The values are arguments of one program, which `programs` keeps under `key`. `limits` are the number of
+    iterations, the length of the history and the tolerance. `seen` is told of every iteration, with the
+    numbers of the values that it was made for.
+    """
+    method, data, (iterations, memory, tol) = job.method, job.data, limits
+    transforms = supports(method, data, job.hyper, start)
+    first, restore = as_rows(unconstrain(transforms, start), several=False)
 
     def params(z: jax.Array) -> Any:
-        return constrain(method, transforms, restore(z))
+        return constrain(method, transforms, restore(z[None]))
 
     if key not in programs:
 
-        def objective(z: jax.Array, data: Any, values: tuple) -> jax.Array:
-            hyper = job.hyper._replace(**dict(zip(names, values, strict=True)))
-            return method.objective(params(z), data, hyper)
+        def objective(z: jax.Array, data: Any, values: dict[str, Any]) -> jax.Array:
+            return method.objective(params(z), data, job.hyper._replace(**values))
 
         programs[key] = jax.jit(jax.value_and_grad(objective))
 
-    def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, slope = programs[key](jnp.asarray(z[0])[None], data, values)
-        return np.array([float(value)]), np.array(slope)
+    def seen_at(z: np.ndarray, b: int) -> Any:
+        with noted(f"at {', '.join(f'{name}={value}' for name, value in several[b].items())}"):
+            return programs[key](jnp.asarray(z), data, several[b])
 
-    at = begin(look, np.array(z))
-    for _ in range(ITERATIONS):
-        advance(look, at, memory=5, tol=1e-6, gtol=1e-8)
-        if not len(at.live):
+    def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = [seen_at(row, b) for row, b in zip(z, live, strict=True)]
+        return np.array([float(v) for v, _ in found]), np.stack([np.asarray(g) for _, g in found])
+
+    at = begin(look, np.tile(np.asarray(first), (len(several), 1)))
+    for _ in range(iterations):
+        if not len(live := at.live):
             break
-    return params(jnp.asarray(at.z))
+        advance(look, at, memory, tol, gtol=1e-8)
+        seen(live, at)
+    return [params(jnp.asarray(z)) for z in at.z]

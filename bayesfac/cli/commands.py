@@ -162,7 +162,7 @@ def predict(args: argparse.Namespace) -> int:
 
     outputs.table_file(args.out)
     loaded = bf.load(args.folder)
-    if "user" not in loaded.data.form.columns:
+    if not loaded.data.form.by_pair:
         raise TypeError(f"Expected a fit of ratings, got a fit of {loaded.data.kind.lower()}")
     prediction = loaded.predict(read_pairs(args.data, _named(args, "user", "item")))
     outputs.write(prediction.frame(**signatures.asked(args, FRAME)), args.out)

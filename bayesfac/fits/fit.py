@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Self
 
 from bayesfac.core.method import contain
-from bayesfac.fits import components, folding, recommending, saving, updating
+from bayesfac.fits import components, later, recommending, saving
 from bayesfac.fits.fitted import Fitted
 from bayesfac.fits.running import run
 from bayesfac.inference.predictions.everywhere import Everywhere
@@ -74,7 +74,7 @@ class Fit(Fitted):
         >>> fit.fold_in(bf.Ratings(["zoe"], [1], [1.0])).draws["U"].shape
         (2, 20, 1, 1)
         """
-        return folding.fold_in(self, data, rows)
+        return later.fold_in(self, data, rows)
 
     def update(self, data: Any, sweeps: int = 50) -> Self:
         """Continue the fit with more ratings and the same settings. `data` are all ratings, old and new.
@@ -89,7 +89,7 @@ class Fit(Fitted):
         >>> bf.fit("pmf", new.of_users(0, 20), n_components=2).update(new).params.U.shape
         (30, 2)
         """
-        return updating.update(self, data, sweeps)
+        return later.update(self, data, sweeps)
 
     def everywhere(self, memory: int = MEMORY) -> Everywhere:
         """Mean and standard deviation of all cells, with labels; computed in blocks of `memory` bytes."""

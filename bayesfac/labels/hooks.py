@@ -13,7 +13,7 @@ from bayesfac.core.data.cards import PROBES, Card, card_of, describe, stratified
 from bayesfac.core.data.features import told_of_scaling
 from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.method import Method, site_dims
-from bayesfac.fits.folding import as_training, card_of_new, check_features, of_training
+from bayesfac.fits.later import as_training, card_of_new, check_features, of_training
 from bayesfac.labels.by_rows import choose_by_rows
 from bayesfac.labels.data.scaling import rescaled, told
 from bayesfac.labels.data.tasks import LABELS, Tasks

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import DataWarning
 from bayesfac.report.compared import Compared
 from bayesfac.report.diagnostics.held_out import as_test, score
@@ -84,7 +83,7 @@ def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = No
     first = next(iter(named))
     test = as_test(named[first], test)
     train = None if train is None else as_test(named[first], train)
-    if train is not None and not (isinstance(train, Ratings) and isinstance(test, Ratings)):
+    if train is not None and not (train.by_pair and test.by_pair):
         got = f"{type(train).__name__} for a test on {type(test).__name__}"
         raise TypeError(f"Expected train= for a test on Ratings, as Ratings, got {got}")
     ranked = named[first].method.data.implicit

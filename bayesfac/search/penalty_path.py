@@ -5,20 +5,19 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
+from bayesfac.choosing.by_cells import descended
 from bayesfac.core import checks
 from bayesfac.core.calls import Shared, finished_calls, workers
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.errors import BayesfacError, noted
 from bayesfac.core.method import lookup, portable, settle
-from bayesfac.inference.gradient import LBFGS, as_rows
-from bayesfac.inference.lbfgs import advance, begin
+from bayesfac.inference.gradient import LBFGS
+from bayesfac.inference.lbfgs import Descent
 from bayesfac.inference.result import Job, bar, check_number
-from bayesfac.inference.unconstrained import constrain, supports, unconstrain
 from bayesfac.split import weak_generalisation
 
 THESIS = tuple(10 ** (i / 16) for i in range(4, 41))  # thesis, section 3.6.5
@@ -144,41 +143,19 @@ def _scores(
     job: Job, test: Ratings, settings: list, name: str, engine: LBFGS, shown: Any
 ) -> list[tuple[float, float, float]]:
     """Fit all settings together; for each setting the errors on the test set and the iterations."""
-    method, train, start = job.method, job.data, job.start_point(job.key)
-    transforms = supports(method, train, settings[0], start)
-    first, restore = as_rows(unconstrain(transforms, start), several=False)
+    values, steps = [{name: getattr(each, name)} for each in settings], np.zeros(len(settings))
 
-    def params(z: jax.Array) -> Any:
-        return constrain(method, transforms, restore(z[None]))
-
-    # the value is an argument, so that one program serves all values
-    def objective(z: jax.Array, value: Any, data: Ratings) -> jax.Array:
-        return method.objective(params(z), data, settings[0]._replace(**{name: value}))
-
-    one = jax.jit(jax.value_and_grad(objective))
-    values = [getattr(each, name) for each in settings]
-
-    def seen_at(row: np.ndarray, b: int) -> Any:
-        with noted(f"at {name}={values[b]}"):
-            return one(jnp.asarray(row), values[b], train)
-
-    def look(z: np.ndarray, live: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        seen = [seen_at(row, b) for row, b in zip(z, live, strict=True)]
-        return np.array([float(v) for v, _ in seen]), np.stack([np.asarray(g) for _, g in seen])
-
-    at = begin(look, np.tile(np.asarray(first), (len(settings), 1)))
-    steps = np.zeros(len(settings))
-    for _ in range(engine.max_iter):
-        steps[at.live] += 1
-        advance(look, at, engine.memory, engine.tol, gtol=1e-8)
-        for value, objective_there in zip(values, at.value, strict=True):
-            check_number(float(objective_there), "objective", f"at {name}={value}")
+    def seen(live: np.ndarray, at: Descent) -> None:
+        steps[live] += 1
+        for each, there in zip(values, at.value, strict=True):
+            check_number(float(there), "objective", f"at {name}={each[name]}")
         shown.update(1)
-        if not len(at.live):
-            break
+
+    start, limits = job.start_point(job.key), (engine.max_iter, engine.memory, engine.tol)
+    found = descended(job, start, values, limits, {}, name, seen)
     return [
-        (*_errors(method, params(jnp.asarray(z)), train, test, each), n)
-        for z, each, n in zip(at.z, settings, steps, strict=True)
+        (*_errors(job.method, p, job.data, test, each), n)
+        for p, each, n in zip(found, settings, steps, strict=True)
     ]
 
 

@@ -6,8 +6,9 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
+from bayesfac.labels.judge import OfLabels
 from bayesfac.search.automatic import candidates, search
-from bayesfac.search.automatic.judges import OfLabels, OfRatings
+from bayesfac.search.automatic.judges import OfRatings
 from bayesfac.split import holdout
 
 QUIET = {"seconds": 1e6, "progress": False}

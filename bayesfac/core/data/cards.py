@@ -91,7 +91,7 @@ class Card:
                 f"every value is {lowest:g}: such data do not rank items; if they only record what users "
                 "chose (implicit feedback), see bf.Counts"
             ]
-        if self.kind != "Ratings" or self.levels is not None:
+        if not self.form.by_pair or self.levels is not None:
             return []
         above, below = highest - mean, mean - lowest
         if 0 < TAIL * below < above and lowest > 0:

@@ -67,6 +67,8 @@ class Container:
     unit     what one of its cells is called
     columns  the columns of a table that name a cell; of a tensor its modes, which the data know
     two_way  whether its cells lie in matrices, each in a row and a column; of a tensor they do not
+    by_pair  whether a cell is of a user and an item
+    alone    whether these are all cells of their users
     axis     the axis of the columns of its one matrix; "" if there are several views or modes
     site     the site of the model that has the values; "" if no value has a law of its own
     listed   whether a model of some of the cells is one of `replaced(cells=, y=)`
@@ -75,6 +77,7 @@ class Container:
     implicit whether a cell says no more than that something was chosen, and how often: cells that are not
              listed are zeros, and held-out cells are ranked among them
     present  whether this process has every cell
+    judge    MODULE:CLASS of the judge of `bf.auto`, if `search.automatic.judges` has none for this kind
     hint_of_folds  what to do instead of dividing the cells into folds; "" if there is no other way
 
     What each kind answers in its own way, if this class has no answer for it: `asked`, `in_users_unit`,
@@ -87,6 +90,8 @@ class Container:
     unit: ClassVar[str] = "cell"
     columns: ClassVar[tuple[str, ...]] = ()
     two_way: ClassVar[bool] = True
+    by_pair: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
     axis: ClassVar[str] = ""
     site: ClassVar[str] = "rating"
     listed: ClassVar[bool] = True
@@ -94,6 +99,7 @@ class Container:
     by_cut: ClassVar[bool] = False
     implicit: ClassVar[bool] = False
     present: ClassVar[bool] = True
+    judge: ClassVar[str] = ""
     hint_of_folds: ClassVar[str] = ""
     leaves: tuple[str, ...] = ("cells", "y")
     host: Any

@@ -89,6 +89,7 @@ class Ratings(Container):
     y: Any  # values, row-major; None where they are to be sampled
     x: dict[str, Features]  # features of "user" and of "item", as far as there are any
     kind, unit, columns, axis = "Ratings", "rating", ("user", "item"), "item"
+    by_pair = alone = True
     leaves: tuple[str, ...] = ("cells", "y", "x")
     host: Frame
 

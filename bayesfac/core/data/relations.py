@@ -87,6 +87,7 @@ class Relations(Ratings):
     links: Any  # LinkedCells of all matrices, the ratings first
     others: dict[str, Any]  # {name: values of a matrix beside the ratings, row by row}
     leaves = ("cells", "y", "x", "links", "others")
+    alone = False
     host: LinkedFrame
 
     def __init__(

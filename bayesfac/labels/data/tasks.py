@@ -65,6 +65,7 @@ class Tasks(Container):
 
     kind, unit, columns, axis = "Tasks", "label", ("row", "label"), f"feature.{LABELS}"
     site, listed, closed, by_cut = f"view.{LABELS}", False, True, True
+    judge = "bayesfac.labels.judge:OfLabels"
     hint_of_folds = ": bf.evaluate has folds of rows, bf.split.holdout hides labels of rows"
 
     cells: Any  # {block: Cells over all rows}

@@ -123,7 +123,7 @@ def kfold(
     whole: Any, data: Any, k: int, seed: int, jobs: int | None, refit: Callable[..., Any]
 ) -> Loo:
     """See `Fit.kfold`; `refit` is `bayesfac.fit`."""
-    if not isinstance(data, Ratings):
+    if not data.by_pair:
         raise BayesfacError(
             f"Expected ratings to divide into folds, got {type(data).__name__}: bf.evaluate holds out rows"
         )

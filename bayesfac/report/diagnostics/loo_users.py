@@ -50,7 +50,7 @@ def by_user(fit: Any, data: Any, draws: Mapping[str, np.ndarray], memory: int) -
 def own_site(method: Method, data: Any, draws: Mapping[str, np.ndarray]) -> str:
     """The name of the users' site; an error unless there is exactly one and it has a conditional."""
     start = f"{method.name} cannot leave out a user:"
-    if not isinstance(data, Ratings):
+    if not data.by_pair:
         raise BayesfacError(f"{start} its data are {type(data).__name__}, not ratings")
     own = [site for site in draws if "user" in site_dims(method, site)]
     if method.gibbs.augment is not None:

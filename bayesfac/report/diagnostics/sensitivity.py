@@ -17,8 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.relations import Relations
 from bayesfac.core.method import Method, from_sites, site_dims
 from bayesfac.inference.joint import observed
 from bayesfac.inference.predictions import pointwise
@@ -147,9 +145,7 @@ def prior_data(fit: Any, data: Any) -> Any:
 
 def _cells(fit: Any, data: Any) -> pointwise.Told | None:
     """The ratings as cells that the likelihood divides into; None for other data and likelihoods."""
-    # Relations are Ratings with other matrices beside them
-    whole = not isinstance(data, Ratings) or isinstance(data, Relations)
-    if whole or "no_minibatch" in fit.method.notes.traits:
+    if not data.alone or "no_minibatch" in fit.method.notes.traits:
         return None
     return pointwise.told(fit.method, data, fit.data.locate(data)[0], fit.data.levels)
 

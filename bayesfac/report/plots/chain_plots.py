@@ -75,7 +75,7 @@ def posterior_pictures(
     pictures.append(distributions(name, tree, rows if diagnosis.kind == "sampler" else None))
     if "energy" in fit.stats and apart(fit) == 1:  # of successive transitions
         pictures.append(energy(name, fit))
-    if isinstance(scores, Scores) and fit.data.kind == "Ratings":
+    if isinstance(scores, Scores) and fit.data.form.by_pair:
         pictures.append(predictive(name, scores))
     return pictures
 

@@ -116,7 +116,7 @@ def _container(data: Any) -> Any:
         data = KINDS["Tasks"](*data)
     elif is_named(data):
         data = Views(data)
-    if type(data).__name__ not in JUDGES:
+    if type(data).__name__ not in JUDGES and not getattr(data, "judge", ""):
         raise TypeError(
             "Expected Ratings, Counts, Tasks or Views, a table of ratings, a pair (views, labels) or a "
             f"mapping of views, got {type(data).__name__}"

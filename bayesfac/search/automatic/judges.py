@@ -1,13 +1,13 @@
 """How `bf.auto` compares methods for one kind of data: a class for each kind, which has all that differs."""
 
 from abc import ABC, abstractmethod
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cards import describe
-from bayesfac.core.data.reading import positions_of
 from bayesfac.inference import Gibbs
 from bayesfac.inference.predictions import pointwise
 from bayesfac.inference.predictions.predict import MEMORY
@@ -119,35 +119,6 @@ class OfPairs(Judge):
         return LogScores(scores.gain, float((scores.rank <= PLACES).mean()))
 
 
-class OfLabels(Judge):
-    """Labels 0 and 1 of rows; the baseline knows how frequent each label is."""
-
-    what, share, measure = "labels", 0.2, "micro-F1"
-    first = ("cplst", "lsml", "faie", "leml", ("leml", {"loss": "logistic"}))
-    then = ("heres", "grople", "lsa_mml", "himls", "himlsd", "mlc_hmf")
-
-    def amount(self, data: Any) -> tuple[float, str]:
-        if not data.binary:
-            raise ValueError("Expected labels 0 and 1 in some rows, got other numbers or no labels")
-        return float(data.labelled.sum()), "labelled rows"
-
-    def of_fit(self, fit: Any, train: Any, test: Any) -> LogScores:
-        predicted = fit.predict(test).score > fit.cut
-        return LogScores(by_law(fit, test), self._f1(test, predicted))
-
-    def of_baseline(self, train: Any, test: Any) -> LogScores:
-        frame, known = test.frame(), train.frame().groupby("label")["value"].agg(["sum", "count"])
-        share = (known["sum"] + 1) / (known["count"] + 2)
-        share = share.reindex(train.labels, fill_value=0.5)
-        p = share.to_numpy()[positions_of(train.labels, frame["label"])]
-        return LogScores(np.log(np.where(test.value == 1, p, 1 - p)), self._f1(test, p > 0.5))
-
-    def _f1(self, test: Any, predicted: np.ndarray) -> float:
-        """Micro-F1: twice the labels that are right, over those that are predicted and those that are."""
-        truth, found = test.value.astype(bool), predicted.astype(bool)
-        return 2 * float((truth & found).sum()) / max(1, int(truth.sum() + found.sum()))
-
-
 class OfViews(Judge):
     """Counts of features; the baseline knows how frequent each feature is."""
 
@@ -177,11 +148,10 @@ class OfViews(Judge):
         return of_counts(train, test, self.weights(test), None)
 
 
-JUDGES: dict[str, Judge] = {
-    "Ratings": OfRatings(), "Counts": OfPairs(), "Tasks": OfLabels(), "Views": OfViews(),
-}  # fmt: skip
+JUDGES: dict[str, Judge] = {"Ratings": OfRatings(), "Counts": OfPairs(), "Views": OfViews()}
 
 
 def judge_of(data: Any) -> Judge:
-    """The judge of the methods for these data."""
-    return JUDGES[type(data).__name__]
+    """The judge of the methods for these data; other containers name their own."""
+    module, _, name = data.judge.partition(":")
+    return getattr(import_module(module), name)() if module else JUDGES[type(data).__name__]

@@ -1,4 +1,5 @@
-"""Add new rows to a finished fit: draw or optimise their parameters; all other parameters stay."""
+"""Rows that come later. `fold_in` draws or optimises the rows of a finished fit; all other parameters stay.
+`update` continues the fit with more ratings: new rows are drawn first, then all rows are swept."""
 
 import warnings
 from collections.abc import Mapping
@@ -11,22 +12,26 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+from bayesfac.core import checks
 from bayesfac.core.data.cards import Card, describe
 from bayesfac.core.data.features import no_features
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import plain, positions_of, same_labels
-from bayesfac.core.data.relations import Relations
-from bayesfac.core.data.views import Views
 from bayesfac.core.errors import BayesfacError, ConvergenceWarning, DataWarning
 from bayesfac.core.method import contain, flattened, from_sites, site_dims, sites
 from bayesfac.fits import new_rows
 from bayesfac.fits.fitted import F, Fitted
+from bayesfac.fits.new_rows import Sites
+from bayesfac.fits.running import run
+from bayesfac.inference.gibbs import Gibbs
 from bayesfac.inference.gradient import as_rows
 from bayesfac.inference.lbfgs import STUCK, advance, begin
 from bayesfac.inference.result import check_sites, derived
 from bayesfac.inference.unconstrained import off_edge, supports
 
 STEPS = 500  # of the descent to new users, at most
+# features that are labels of the other side: which users rated an item, and which items a user rated
+PATTERNS = {"user": "implicit_item_feature", "item": "implicit_user_feature"}
 
 
 def fold_in(fit: F, data: Any, rows: str = "user") -> F:
@@ -37,7 +42,7 @@ def fold_in(fit: F, data: Any, rows: str = "user") -> F:
     if rows not in ("user", "item") or (rows == "item" and axis == "row"):
         raise ValueError(f"Expected rows='user', or 'item' for ratings and counts, got {rows!r}")
     held = {site: np.asarray(value) for site, value in fit._as_draws().items()}
-    by_law = _by_law(data, fit, _one(held), axis)
+    by_law = _by_law(fit, data, _one(held), axis)
     _check_can(fit, data, rows, by_law)
     data, held = as_training(data, fit, held, rows)
     if by_law and not fit.is_point:
@@ -58,33 +63,21 @@ def fold_in(fit: F, data: Any, rows: str = "user") -> F:
     return replace(fit, result=result, data=card_of_new(data, fit.data, rows, given))
 
 
-@singledispatch
-def _by_law(data: Any, fit: Fitted, held: Mapping[str, np.ndarray], axis: str) -> bool:
-    """Whether the new rows have conditional distributions, from which they are drawn."""
-    return False
+def _by_law(fit: Fitted, data: Any, held: Sites, axis: str) -> bool:
+    """Whether the new rows have conditional distributions, from which they are drawn.
+
+    New rows with cells in several matrices have none, and a point fit of views has a step of its own.
+    """
+    method = fit.method
+    if not data.alone:
+        if data.site or fit.is_point or "no_fold_in" in method.notes.traits:
+            return False
+        if not set(new_rows.own_sites(method, held, axis)) <= set(method.solver.own_rows):
+            return False
+    return new_rows.drawable(method, fit.hyper, held, axis)
 
 
-@_by_law.register
-def _of_ratings(data: Ratings, fit: Fitted, held: Mapping[str, np.ndarray], axis: str) -> bool:
-    return new_rows.drawable(fit.method, fit.hyper, held, axis)
-
-
-@_by_law.register
-def _of_relations(data: Relations, fit: Fitted, *rest: Any) -> bool:
-    """A new row may have cells in several matrices."""
-    return False
-
-
-@_by_law.register
-def _of_views(data: Views, fit: Fitted, held: Mapping[str, np.ndarray], axis: str) -> bool:
-    """A point fit of views has a step of its own."""
-    if fit.is_point or "no_fold_in" in fit.method.notes.traits:
-        return False
-    alone = set(new_rows.own_sites(fit.method, held, axis)) <= set(fit.method.solver.own_rows)
-    return alone and new_rows.drawable(fit.method, fit.hyper, held, axis)
-
-
-def _one(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _one(held: Sites) -> dict[str, np.ndarray]:
     return {site: value[0, 0] for site, value in held.items()}
 
 
@@ -95,7 +88,7 @@ def _check_can(fit: Fitted, data: Any, rows: str, by_law: bool) -> None:
         return
     if "no_fold_in" in method.notes.traits:
         why = method.notes.traits["no_fold_in"]
-    elif method.fold_in is None and "user" not in data.columns:
+    elif method.fold_in is None and not data.by_pair:
         why = "it has no step for them"
     elif rows == "item" and not by_law:
         why = "new items are drawn from conditionals, which it does not have"
@@ -136,6 +129,9 @@ def as_training(
 ) -> tuple[Any, dict[str, np.ndarray]]:
     """The data with the columns of the training data, and the draws of the sites for their tasks."""
     card = fit.data
+    if not data.by_pair:
+        check_features(card, data.features)
+        return fit.method.ready(data, fit.hyper), held
     other = "item" if rows == "user" else "user"
     data = _of_known(card, data, other).on(card.coords[other], other)
     if fit.method.reads_features and card.encodings:
@@ -148,19 +144,11 @@ def as_training(
     return data, held
 
 
-@as_training.register
-def _views_as_training(
-    data: Views, fit: Fitted, held: dict[str, np.ndarray], rows: str
-) -> tuple[Any, dict[str, np.ndarray]]:
-    check_features(fit.data, data.features)
-    return fit.method.ready(data, fit.hyper), held
-
-
 def on_levels(card: Card, data: Any) -> Any:
     """Ratings on the levels of training. Without levels of their own they get those; others are an error."""
-    if card.kind != "Ratings" or data.levels == card.levels:
+    if not data.by_pair or data.levels == card.levels:
         return data
-    if data.levels is not None or type(data) is not Ratings:
+    if data.levels is not None or not data.alone:
         raise ValueError(f"Expected the levels of training, {card.levels}, got {data.levels}")
     return Ratings(data, levels=card.levels).named(data.name)
 
@@ -281,3 +269,72 @@ def card_of_new(data: Any, old: Card, rows: str, given: Any) -> Card:
         own, theirs = getattr(new, name), getattr(old, name)
         kept[name] = own | {held: theirs[held]} if held in theirs else own
     return replace(new, **kept)
+
+
+# -- more ratings ---------------------------------------------------------------------------------
+def update(fit: F, data: Any, sweeps: int) -> F:
+    """The fit to all of these ratings; see `Fit.update`."""
+    method, card = fit.method, fit.data
+    checks.whole_number("sweeps", sweeps, 0)
+    if not method.data.by_pair:
+        raise BayesfacError(
+            f"Expected a fit of ratings or counts, got a fit of {fit.name}: fit it again"
+        )
+    if not fit.is_point and not method.gibbs.conditionals:
+        raise BayesfacError(
+            f"{fit.name} has no Gibbs conditionals, so its draws cannot be continued: fit it again"
+        )
+    data = on_levels(card, contain(method, data))
+    for axis, labels in (("user", data.users), ("item", data.items)):
+        if (lost := positions_of(labels, card.coords[axis]) < 0).any():
+            raise ValueError(
+                f"Expected all ratings, old and new (a fit does not store ratings), got none of "
+                f"{axis} {plain(card.coords[axis][int(np.argmax(lost))])!r}"
+            )
+    if method.reads_features and card.encodings:
+        data = data.encoded(card.encodings, tuple(card.encodings))
+    settings = {"seed": (fit.seed + 1) % 2**32, "progress": False, **fit.hyper._asdict()}
+    if fit.is_point:
+        engine = replace(fit.engine, folder=None)  # the folder has the run of the old ratings
+        return run(type(fit), method, data, engine, init=grown(fit, data, 0), **settings)
+    chains, draws = next(iter(fit._as_draws().values())).shape[:2]
+    engine = Gibbs(sweeps, draws, chains, jitter=0)
+    if isinstance(fit.engine, Gibbs):
+        # a fit that was saved with thin= has fewer draws than its engine made, with more sweeps between them
+        apart = 1 if fit.partial else -(-fit.engine.draws // draws)
+        size = {"draws": draws, "chains": chains, "thin": fit.engine.thin * apart}
+        engine = replace(fit.engine, warmup=sweeps, jitter=0.0, folder=None, **size)
+    starts = [_begun(fit, data, chain) for chain in range(chains)]
+    return run(type(fit), method, data, engine, init=starts, **settings)
+
+
+def grown(fit: Fitted, data: Any, chain: int) -> dict[str, np.ndarray]:
+    """{site: value} of the last draw of a chain, for the users and items of `data`. New users and items get
+    the mean of the known ones, also where users or items are features."""
+    start = {site: np.asarray(value[chain, -1]) for site, value in fit._as_draws().items()}
+    for axis, index in describe(data).coords.items():
+        at = positions_of(fit.data.coords[axis], index)
+        for site, value in start.items():
+            for along, name in enumerate(site_dims(fit.method, site)):
+                if name not in (axis, PATTERNS.get(axis)):
+                    continue
+                mean = value.mean(along, keepdims=True)
+                start[site] = np.concatenate([value, mean], along).take(at, along)  # -1: the mean
+    return start
+
+
+def _begun(fit: Fitted, data: Any, chain: int) -> dict[str, np.ndarray]:
+    """Where a chain begins: at its last draw, with new users and then new items drawn given all others."""
+    method, p = fit.method, grown(fit, data, chain)
+    data = method.ready(data, fit.hyper)
+    for axis, labels in (("user", data.users), ("item", data.items)):
+        new = positions_of(fit.data.coords[axis], labels) < 0
+        one = {site: value[None, None] for site, value in p.items()}
+        if not new.any() or not new_rows.drawable(method, fit.hyper, p, axis):
+            continue
+        key = jax.random.fold_in(jax.random.key(fit.seed), chain)
+        for site, value in new_rows.drawn(method, fit.hyper, data, one, axis, key).items():
+            along = site_dims(method, site).index(axis)
+            mask = new.reshape([-1 if k == along else 1 for k in range(value.ndim - 2)])
+            p[site] = np.where(mask, value[0, 0], p[site])
+    return p
