@@ -5,7 +5,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import choosing
-from bayesfac.choosing import LEAST, by_cells, choose, climb
+from bayesfac.choosing import LEAST, choose, climb
 from bayesfac.core.math import edge
 from bayesfac.core.method import REGISTRY, settle
 from bayesfac.parts.estimate import noise_choices
@@ -122,7 +122,7 @@ def test_a_choice_at_the_end_of_its_candidates_goes_on_or_says_so(
 ):
     """A list in which each candidate is the one before times a factor is made longer."""
 
-    class Made(by_cells.Search):
+    class Made(choosing.Search):
         def score(self, number, further):
             self.scores[number] = min(20, np.log(self.candidate(number)["penalty"] / 8) ** 2)
             return self.scores[number]
@@ -140,21 +140,21 @@ def test_lists_of_candidates_share_programs_and_choose_as_each_alone(ratings, na
     """Two lists, one after the other: each would compile its own programs for what the other one varies."""
     searches = []
 
-    class Kept(by_cells.Search):
+    class Kept(choosing.Search):
         def __init__(self, *given):
             super().__init__(*given)
             searches.append(self)
 
     monkeypatch.setattr(choosing, "Search", Kept)
-    by_cells.swept.clear_cache()
+    choosing.swept.clear_cache()
     method, size = REGISTRY[name], {"n_components": 2}
     found = choose(method, ratings, size, 0).values
     assert len(searches) == 2
-    assert len(searches[0].programs) + by_cells.swept._cache_size() == 1
+    assert len(searches[0].programs) + choosing.swept._cache_size() == 1
 
     monkeypatch.setattr(choosing, "varied", lambda *_: set())
     alone = choose(method, ratings, size, 0).values
-    assert len(searches[2].programs) + by_cells.swept._cache_size() > 1
+    assert len(searches[2].programs) + choosing.swept._cache_size() > 1
     assert found.keys() == alone.keys()
     for setting, value in found.items():
         assert value == pytest.approx(alone[setting], rel=1e-5)

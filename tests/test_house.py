@@ -26,6 +26,16 @@ def test_little_is_repeated():
     assert house.repeated() < house.REPEATED, "share the steps that stand twice"
 
 
+def test_few_places_ask_which_container_data_are():
+    assert len(house.asking()) <= house.ASKING, "ask the container: see core/data/container.py"
+
+
+def test_a_place_that_asks_is_found(tmp_path):
+    asks = "isinstance(x, Ratings)\nx.kind in ('Views',)\ntype(x) is not Counts\nx.implicit\n"
+    toy = package(tmp_path, a=asks, b="isinstance(x, dict)\ny.kind == 'sampler'\n")
+    assert [line for _, line, _ in house.asking(toy)] == [1, 2, 3]
+
+
 def test_a_repetition_is_found(tmp_path):
     same = "".join(f"x{k} = {k}\n" for k in range(6))
     toy = package(tmp_path, a=same, b=f"import a\n# other\n{same}y = 1\nz = 2\n")

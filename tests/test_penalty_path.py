@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayesfac.choosing.by_cells import Search
+from bayesfac.choosing import Search
 from bayesfac.search.penalty_path import Path, _errors
 
 

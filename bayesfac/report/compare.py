@@ -3,18 +3,80 @@
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bayesfac.core.errors import DataWarning
+from bayesfac.inference.predictions.level_masses import midpoints
+from bayesfac.metrics import nmae
 from bayesfac.report.compared import Compared
-from bayesfac.report.diagnostics.held_out import as_test, score
-from bayesfac.report.outside import elsewhere
+from bayesfac.report.diagnostics.held_out import Rows, as_test, errors_of, score
 from bayesfac.report.pages.html import comparison_page, score_rows, write
 from bayesfac.report.pages.templates import render
 from bayesfac.report.pair_scores import score_pairs, score_popularity
 from bayesfac.report.ranking import POPULAR
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OutsideScores(Rows):
+    """Predictions that were made elsewhere: one number per test row, so errors only. See `Scores`."""
+
+    value: np.ndarray
+    mean: np.ndarray
+    cluster: np.ndarray
+    activity: np.ndarray
+    levels: tuple[float, ...] | None = None
+    kind: str = "Ratings"
+    verdict = "made elsewhere"
+
+    @cached_property
+    def level(self) -> np.ndarray | None:
+        """The level that is nearest to each prediction, if the ratings have levels."""
+        if self.levels is None:
+            return None
+        return np.asarray(self.levels)[np.searchsorted(midpoints(self.levels), self.mean)]
+
+    @cached_property
+    def losses(self) -> dict[str, np.ndarray]:
+        return errors_of(self.value, self.mean, self.level)
+
+    def _part(self, rows: Any) -> dict[str, float]:
+        means = super()._part(rows)
+        if self.levels is not None and self.level is not None:
+            means["NMAE"] = nmae(self.value[rows], self.level[rows], self.levels)
+        return means
+
+
+def elsewhere(others: Mapping[str, Any], first: Any, card: Any) -> dict[str, OutsideScores]:
+    """The scores of all predictions that were made elsewhere, beside those of the first fit."""
+    if others and first.kind in ("Counts", "Views"):
+        what = first.kind.lower()
+        raise TypeError(f"Expected fits only for a test on {what}, got {next(iter(others))!r}")
+    return {name: outside(name, other, first, card) for name, other in others.items()}
+
+
+def outside(name: str, predicted: Any, first: Any, card: Any) -> OutsideScores:
+    """Score predictions that were made elsewhere, one per row of the test set, in its order."""
+    try:
+        numbers = np.asarray(predicted, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"Expected a fit, or numbers in the order of the test set, as {name!r}, "
+            f"got {type(predicted).__name__}"
+        ) from error
+    shaped = numbers.shape == (len(first),)
+    if not shaped or not np.isfinite(numbers).all():
+        got = "NaN or infinity in them" if shaped else numbers.shape
+        raise ValueError(
+            f"Expected {len(first)} finite predictions as {name!r}, one per row of the test set in its "
+            f"order, got {got}"
+        )
+    same = (first.cluster, first.activity, card.levels, card.kind)
+    return OutsideScores(first.value, numbers, *same)
 
 
 class Comparison(Compared):

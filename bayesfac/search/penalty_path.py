@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import bayesfac.models  # noqa: F401  # registers every method
-from bayesfac.choosing.by_cells import descended
+from bayesfac.choosing import descended
 from bayesfac.core import checks
 from bayesfac.core.calls import Shared, finished_calls, workers
 from bayesfac.core.data.ratings import Ratings

@@ -7,7 +7,8 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, DataWarning, UnknownName
 from bayesfac.labels.judge import OfLabels
-from bayesfac.search.automatic import candidates, search
+from bayesfac.search import automatic as search
+from bayesfac.search.automatic import candidates
 from bayesfac.search.automatic.judges import OfRatings
 from bayesfac.split import holdout
 

@@ -9,8 +9,9 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.inference.result import bar
-from bayesfac.labels.evaluation.cells import Trial, write
-from bayesfac.search.automatic import candidates, search
+from bayesfac.labels.evaluation.trials import Trial, write
+from bayesfac.search import automatic as search
+from bayesfac.search.automatic import candidates
 from bayesfac.search.automatic.candidates import Candidate, Tried
 
 RATINGS = bf.datasets.make_ratings(40, 30, 2, density=0.5, seed=0)

@@ -13,7 +13,7 @@ from bayesfac import choosing
 from bayesfac.core.data.divided import piles
 from bayesfac.core.data.divided.shares import dealer
 from bayesfac.core.errors import BayesfacError
-from bayesfac.datasets import blocks, read, read_large
+from bayesfac.datasets import large, read, read_large
 
 pytest.importorskip("pyarrow", reason="parquet needs the extra bayesfac[datasets]")
 
@@ -32,7 +32,7 @@ TWICE = pd.concat(
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     """Blocks of three rows, and cells sorted four at a time."""
-    monkeypatch.setattr(blocks, "ROWS", 3)
+    monkeypatch.setattr(large, "ROWS", 3)
     monkeypatch.setattr(piles, "SLAB", 4)
 
 

@@ -73,7 +73,7 @@ def test_whatever_decides_a_cell_makes_it_another(tmp_path):
     for change in changes:
         bf.evaluate(**{**given, **QUICK, "folder": tmp_path, **change})
     assert counted.calls == before
-    with patch("bayesfac.labels.evaluation.cells.version", lambda package: "0.0.0"):
+    with patch("bayesfac.labels.evaluation.trials.version", lambda package: "0.0.0"):
         bf.evaluate(**given, **QUICK, folder=tmp_path)
     assert counted.calls == before + 3
 

@@ -16,7 +16,7 @@ import bayesfac as bf
 from bayesfac.cli import main
 from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.keys import as_json
-from bayesfac.labels.evaluation import cells, shared_runs
+from bayesfac.labels.evaluation import shared_runs, trials
 from bayesfac.labels.evaluation.methods_and_measures import read_method
 from tests.evaluation.test_evaluation import HERES, numbers, rates, run, tables, two_tasks
 
@@ -114,7 +114,7 @@ def test_a_run_takes_over_the_cells_of_a_dead_process(tmp_path, monkeypatch):
     plan(tmp_path)
     one = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     for path in sorted((tmp_path / "plan").glob("*.json"))[:2]:
-        place = cells.place_of_lock(tmp_path / path.name)
+        place = trials.place_of_lock(tmp_path / path.name)
         place.parent.mkdir(exist_ok=True)
         owner = {"host": os.uname().nodename, "pid": one.pid, "time": time.time(), "token": "x"}
         place.write_text(json.dumps(owner))
@@ -124,7 +124,7 @@ def test_a_run_takes_over_the_cells_of_a_dead_process(tmp_path, monkeypatch):
         one.send_signal(signal.SIGKILL)
         one.wait()
 
-    monkeypatch.setattr(cells.time, "sleep", pause)
+    monkeypatch.setattr(trials.time, "sleep", pause)
     found = run(WAYS, folds=2, folder=tmp_path, shared=True)
     assert paused == [2], "it waited only when nothing else was left"
     pd.testing.assert_frame_equal(numbers(found), numbers(whole), check_exact=True)

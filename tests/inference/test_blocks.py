@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 import bayesfac as bf
 from bayesfac.inference.predictions import by_draw, predict
-from bayesfac.report.diagnostics import loo_users, sensitivity
+from bayesfac.report.diagnostics import loo, sensitivity
 
 
 @jax.jit
@@ -32,7 +32,7 @@ def fit(data):
 ASKED = {
     "predictions": (by_draw, by_draw, "_averages", lambda fit, data: fit.predict(data).mean),
     "levels": (by_draw, by_draw, "_averages", lambda fit, data: fit.predict(data).probabilities),
-    "users": (loo_users, loo_users, "_marginal", lambda fit, data: fit.loo(data, by="user")),
+    "users": (loo, loo, "_marginal", lambda fit, data: fit.loo(data, by="user")),
     "priors": (sensitivity, sensitivity, "_by_site", lambda fit, data: fit.sensitivity(data)),
 }
 

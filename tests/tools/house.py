@@ -6,6 +6,7 @@ if too many lines are repeated.
 """
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -21,6 +22,8 @@ RUN, REPEATED = (
     6,
     0.015,
 )  # equal lines in a row that count as a repetition; the largest share of lines
+CONTAINERS = {"Ratings", "Counts", "Relations", "Tensor", "Views", "Tasks"}
+ASKING = 40  # places that may ask which of these data are
 ARGUMENT = "Length: "  # begins the line of a header that argues for a longer method
 
 
@@ -78,6 +81,21 @@ def crowded(package=PACKAGE):
     return {f.relative_to(package.parent).as_posix(): n for f, n in sizes.items() if n > CROWDED}
 
 
+def asking(package=PACKAGE):
+    """The places that ask which container data are, as (file, line, code): `isinstance`, `type`, `.kind`."""
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            code = ast.unparse(node) if isinstance(node, ast.Call | ast.Compare) else ""
+            words = set(re.findall(r"\w+", code))
+            tested = isinstance(node, ast.Call) and code.startswith("isinstance(")
+            if isinstance(node, ast.Compare):
+                tested = ".kind" in code or isinstance(node.ops[0], ast.Is | ast.IsNot)
+            if tested and words & CONTAINERS:
+                found.append((file.relative_to(package.parent).as_posix(), node.lineno, code))
+    return found
+
+
 def statements(file):
     """The lines of code as (number, text): no blank lines, comments, docstrings or imports."""
     text = file.read_text(encoding="utf-8")
@@ -128,6 +146,7 @@ def main():
             f'{METHOD_LINES}; shorten them, or argue in a line "{ARGUMENT}..." of the header'
         )
     total, share = lines(*PACKAGE.rglob("*.py")), repeated()
+    print(f"{len(asking())} places ask which container data are, at most {ASKING}")
     print(f"{PACKAGE.name}/ has {total} lines; {share:.2%} of its code is repeated")
     return int(any(wrong) or share > REPEATED)
 

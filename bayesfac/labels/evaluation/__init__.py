@@ -14,15 +14,6 @@ from bayesfac.core.data.reading import plain
 from bayesfac.core.errors import BayesfacError
 from bayesfac.inference.result import bar
 from bayesfac.labels.data.tasks import LABELS, Tasks
-from bayesfac.labels.evaluation.cells import (
-    Trial,
-    planned,
-    read,
-    run,
-    run_if_free,
-    until_all_are_finished,
-)
-from bayesfac.labels.evaluation.cells import deal as deal
 from bayesfac.labels.evaluation.methods_and_measures import (
     DECISIONS,
     METRICS,
@@ -33,6 +24,15 @@ from bayesfac.labels.evaluation.methods_and_measures import (
 from bayesfac.labels.evaluation.methods_and_measures import Tuned as Tuned
 from bayesfac.labels.evaluation.results import Evaluation as Evaluation
 from bayesfac.labels.evaluation.shared_runs import publish
+from bayesfac.labels.evaluation.trials import (
+    Trial,
+    planned,
+    read,
+    run,
+    run_if_free,
+    until_all_are_finished,
+)
+from bayesfac.labels.evaluation.trials import deal as deal
 
 
 def evaluate(

@@ -1,6 +1,6 @@
 """A cross-validation as files, so that `bayesfac worker FOLDER` can take part from other machines.
 
-    FOLDER/DIGEST.json         a finished cell (see `cells`)
+    FOLDER/DIGEST.json         a finished cell (see `trials`)
     FOLDER/plan/DIGEST.json    a cell that is to be run: data set, method with settings, fold, seed
     FOLDER/plan/data/*.npz     the data sets, each under the digest of its labels and values
     FOLDER/locks/DIGEST.lock   who runs the cell (see `core.locks`)
@@ -28,9 +28,9 @@ from bayesfac.core.precision import precise
 from bayesfac.inference import ENGINES
 from bayesfac.labels.data.pieces import LABELS, Piece
 from bayesfac.labels.data.tasks import Tasks
-from bayesfac.labels.evaluation import cells as running
-from bayesfac.labels.evaluation.cells import Trial, planned
+from bayesfac.labels.evaluation import trials as running
 from bayesfac.labels.evaluation.methods_and_measures import METRICS, Runner, Tuned, read_method
+from bayesfac.labels.evaluation.trials import Trial, planned
 
 KIND = "planned cell of bf.evaluate, version 1"
 SETTINGS = ("folds", "seed", "empty")

@@ -1,20 +1,33 @@
-"""One trial: a method is fitted to some rows of a data set and scored on other rows."""
+"""One trial: a method is fitted to some rows of a data set and scored on other rows.
+
+A trial is a cell of a cross-validation. Other processes may run other cells at the same time; a finished cell
+is stored in a file whose name is a digest of everything that determines the result.
+"""
 
 import inspect
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.api import fit as run_fit
-from bayesfac.choosing.trials import heard
+from bayesfac.choosing.trials import Trial, heard, place, read, write
+from bayesfac.core import checks
+from bayesfac.core.calls import finished_calls
 from bayesfac.core.data.reading import check_finite
+from bayesfac.core.errors import BayesfacError
+from bayesfac.core.keys import own_code
 from bayesfac.core.laws.units import cut_of
+from bayesfac.core.locks import lock
 from bayesfac.core.method import lookup
+from bayesfac.core.precision import precise
 from bayesfac.labels import comparators, multilabel
 from bayesfac.labels.data.scaling import rescaled, scaled
 from bayesfac.labels.data.tasks import LABELS, Tasks
@@ -238,3 +251,89 @@ def trial(
 
 def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+# -- a cell: one method, one data set and one fold, in a file of its own --------------------------
+PAUSE = 2.0  # seconds between two checks of cells that other processes run
+
+
+def planned(
+    tasks: Mapping[str, Tasks], runners: Mapping[str, Runner], settings: dict[str, Any],
+    folder: Path | None,
+) -> list[Trial]:  # fmt: skip
+    """Every trial; with a folder also the file of its result."""
+    trials = [Trial(d, m, k) for d in tasks for m in runners for k in range(settings["folds"])]
+    if folder is None:
+        return trials
+    settings = settings | {"bayesfac": version("bayesfac"), "float64": precise()}
+    data = {name: own.fingerprint() for name, own in tasks.items()}
+    # the name of a function is in the key too: two functions may have the same code
+    how = {
+        name: [name if run.kind == "function" else "", own_code(run.what), *run[1:]]
+        for name, run in runners.items()
+    }
+    kept = []
+    for one in trials:
+        key = {"data": data[one.dataset], "method": how[one.method], "fold": one.fold, **settings}
+        kept.append(one._replace(path=place(folder, key)))
+    return kept
+
+
+def deal(data: Tasks, folds: int, seed: int, name: str = "data") -> np.ndarray:
+    """The fold of every row: random within each task, so that each fold has its share of each task.
+
+    Examples
+    --------
+    >>> deal(Tasks({"x": [[1], [2], [3], [4]]}, [[0], [1], [0], [1]]), 2, seed=0).tolist()
+    [1, 0, 0, 1]
+    """
+    checks.whole_number("folds", folds, 2, data.n_rows, f" (rows of {name!r})")
+    rng, fold = np.random.default_rng(seed), np.zeros(data.n_rows, int)
+    order = [rng.permutation(np.arange(span.start, span.stop)) for span in data.bounds]
+    fold[np.concatenate(order)] = np.arange(data.n_rows) % folds
+    return fold
+
+
+def run(
+    i: int, cell: Trial, data: Tasks, runner: Runner, fold: np.ndarray, *how: Any
+) -> tuple[int, dict[str, Any] | None]:
+    """Run one cell and store its result."""
+    try:
+        result = trial(data, runner, fold, cell.fold, *how)
+    except Exception as wrong:
+        where = f"{cell.method!r} on {cell.dataset!r}, fold {cell.fold}"
+        raise BayesfacError(f"{where}: {type(wrong).__name__}: {wrong}") from wrong
+    if cell.path is not None:
+        write(cell.path, cell, result)
+    if runner.tuned is not None:  # it compiled hundreds of programs for shapes of this fold
+        jax.clear_caches()
+    return i, result
+
+
+def run_if_free(i: int, cell: Trial, *rest: Any) -> tuple[int, dict[str, Any] | None]:
+    """Run one cell, unless another process has finished it; None while another process runs it."""
+    assert cell.path is not None
+    with lock(place_of_lock(cell.path)) as mine:
+        if cell.path.exists():
+            return i, read(cell.path)
+        return run(i, cell, *rest) if mine else (i, None)
+
+
+def place_of_lock(path: Path) -> Path:
+    """The lock of the cell with this file."""
+    return path.parent / "locks" / f"{path.stem}.lock"
+
+
+def until_all_are_finished(
+    calls: list[tuple[Callable, int, Any]], jobs: int | None
+) -> Iterator[tuple[int, Any]]:  # fmt: skip
+    """Yield results when they are finished, by any process; cells of dead processes are run here."""
+    while calls:
+        done = set()
+        for i, result in finished_calls(calls, jobs if len(calls) > 1 else 1):
+            if result is not None:
+                done.add(i)
+                yield i, result
+        calls = [call for call in calls if call[1] not in done]
+        if calls and not done:
+            time.sleep(PAUSE)

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.laws.decisions import best_cut, clearly, measured, placed_cut, two_classes
-from bayesfac.labels import by_rows, logistic
+from bayesfac.labels import by_rows
 
 
 def drawn(n, L=1, slope=1.0, seed=0):
@@ -99,7 +99,7 @@ def test_logistic_regressions_are_those_of_scikit_learn():
         rng = np.random.default_rng(0)
         x = rng.normal(size=(n, d))
         y = (x @ rng.normal(size=(d, 2)) + rng.normal(size=(n, 2)) > 0).astype(float)
-        found = logistic.coefficients(sp.csr_matrix(x), y)
+        found = by_rows.coefficients(sp.csr_matrix(x), y)
         for own, label in zip(found.T, y.T, strict=True):
             model = LogisticRegression(fit_intercept=False, tol=1e-8, max_iter=1000).fit(x, label)
             np.testing.assert_allclose(own, model.coef_[0], atol=2e-3)
@@ -116,7 +116,7 @@ def test_a_method_that_a_logistic_regression_beats_clearly_is_told_so():
     data = one_label()
     rows, truth = np.arange(90), data["labels"].toarray()
     thirds = by_rows.thirds_of(data, 3)
-    p = logistic.without_labels(data, thirds)
+    p = by_rows.without_labels(data, thirds)
     assert measured(truth, p > 0.5).value > 0.8 and not np.isnan(p).any()
     noise = np.random.default_rng(1).random((90, 1))
     (note,) = by_rows.against_logistic(data, [by_rows.Part(rows, truth, noise)], 0.5, 3)
@@ -131,10 +131,10 @@ def test_a_row_is_not_among_those_that_its_logistic_regression_learns_from():
     y[held] = 1 - y[held]
     other = bf.Tasks({"x": data["x"].toarray()}, y)
     np.testing.assert_array_equal(
-        logistic.without_labels(data, [held])[held], logistic.without_labels(other, [held])[held]
+        by_rows.without_labels(data, [held])[held], by_rows.without_labels(other, [held])[held]
     )
 
 
 def test_large_data_are_not_compared(monkeypatch):
-    monkeypatch.setattr(logistic, "WORK", 90 * 4 - 1)
-    assert logistic.without_labels(one_label(), by_rows.thirds_of(one_label(), 0)) is None
+    monkeypatch.setattr(by_rows, "WORK", 90 * 4 - 1)
+    assert by_rows.without_labels(one_label(), by_rows.thirds_of(one_label(), 0)) is None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bayesfac.report.believed import clustered
+from bayesfac.report.compare import OutsideScores
 from bayesfac.report.diagnostics.held_out import (
     Scores,
     TokenScores,
@@ -13,7 +14,6 @@ from bayesfac.report.diagnostics.held_out import (
     paired_difference,
     score,
 )
-from bayesfac.report.outside import OutsideScores
 from tests.report import fakes
 
 

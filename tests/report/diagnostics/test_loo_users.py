@@ -9,7 +9,7 @@ from arviz_stats.base import array_stats
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import REGISTRY, from_sites, sites
-from bayesfac.report.diagnostics.loo_users import _marginal, own_site
+from bayesfac.report.diagnostics.loo import _marginal, own_site
 from tests.report.diagnostics.few_ratings import GIBBS, PMF
 
 
