@@ -18,7 +18,7 @@ from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.keys import as_json
 from bayesfac.labels.evaluation import shared_runs, trials
 from bayesfac.labels.evaluation.methods_and_measures import read_method
-from tests.evaluation.test_evaluation import HERES, numbers, rates, run, tables, two_tasks
+from tests.labels.evaluation.test_evaluation import HERES, numbers, rates, run, tables, two_tasks
 
 WAYS = {
     "near": ("ml_knn", {"k": 3}),

@@ -10,7 +10,7 @@ import bayesfac as bf
 from bayesfac.core.errors import UnknownName
 from bayesfac.labels.evaluation import Evaluation
 from bayesfac.report.plots.figure import Picture
-from tests.evaluation.test_evaluation import QUICK, rates, run, tables, two_tasks
+from tests.labels.evaluation.test_evaluation import QUICK, rates, run, tables, two_tasks
 
 
 def found(scores, metrics=("micro_f1",), partial=False):

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from bayesfac.core.errors import ConvergenceWarning
 from bayesfac.labels.comparators import br_svm, learners, mlsf, specific, ssjdr_mll
-from tests.comparators.test_comparators import easy
+from tests.labels.comparators.test_comparators import easy
 
 
 def affinity(rows):

@@ -10,7 +10,7 @@ import pytest
 from joblib import parallel_config
 
 import bayesfac as bf
-from tests.evaluation.test_evaluation import numbers, run
+from tests.labels.evaluation.test_evaluation import numbers, run
 
 distributed = pytest.importorskip(
     "distributed", reason="Dask is not installed: pip install 'bayesfac[dask]'"

@@ -18,8 +18,8 @@ from bayesfac.labels.comparators import (
     shared,
     specific,
 )
-from tests.comparators.test_comparators import easy
-from tests.comparators.test_comparators_refused import GOOD, put
+from tests.labels.comparators.test_comparators import easy
+from tests.labels.comparators.test_comparators_refused import GOOD, put
 
 FEW = {"bp_mll": {"hidden": 8, "epochs": 40}, "adaboost_mh": {"rounds": 15}}  # quick
 SEEDED = {"bp_mll": 1e-9, "chain": 1e-9, "lift": 1e-9, "ml_dt": 0, "mlsf": 1e-9, "rakel": 0}

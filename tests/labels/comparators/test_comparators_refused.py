@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bayesfac.labels.comparators import NAMED, as_labels, l2f, ls_ml, tram
-from tests.comparators.test_comparators import call
+from tests.labels.comparators.test_comparators import call
 
 GOOD = {"X": np.eye(6), "Y": np.eye(6)[:, :2], "X_new": np.ones((2, 6))}
 

@@ -11,7 +11,7 @@ import pytest
 from bayesfac.cli import new_method
 from tests.tools import house
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NEEDED = [
     "bayesfac",
     "tests",

@@ -15,7 +15,7 @@ from bayesfac.core.errors import BayesfacError, CorruptFile
 from bayesfac.core.keys import as_json
 from bayesfac.core.method import REGISTRY, lookup
 from bayesfac.labels.evaluation.methods_and_measures import METRICS
-from tests.evaluation.test_evaluation import HERES, QUICK, rates, run, tables, two_tasks
+from tests.labels.evaluation.test_evaluation import HERES, QUICK, rates, run, tables, two_tasks
 
 
 def numbers(found):
