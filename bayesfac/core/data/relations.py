@@ -86,8 +86,7 @@ class Relations(Ratings):
 
     links: Any  # LinkedCells of all matrices, the ratings first
     others: dict[str, Any]  # {name: values of a matrix beside the ratings, row by row}
-    leaves = ("cells", "y", "x", "links", "others")
-    alone = False
+    leaves, alone = ("cells", "y", "x", "links", "others"), False
     host: LinkedFrame
 
     def __init__(

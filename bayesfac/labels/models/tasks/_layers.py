@@ -24,7 +24,7 @@ from bayesfac.core.kernels import tables
 from bayesfac.core.math import inner, safe_log
 from bayesfac.core.method import Permutation
 from bayesfac.labels import laws as labels
-from bayesfac.labels.data.scaling import scaled, varying
+from bayesfac.labels.data.scaling import Units, scaled, varying
 from bayesfac.labels.data.tasks import LABELS, Tasks
 
 DIMS = {
@@ -39,6 +39,22 @@ DIMS = {
 }
 Pair = tuple[jax.Array, jax.Array]
 SPARE, MOST = 150, 300  # clusters besides those of the labels by default, and clusters at most
+
+
+class Hyper(NamedTuple):
+    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], from the data up; None: by labels
+    weight: float | None = None  # alpha; None: by rows held out
+    coupling: float = 1e3  # beta
+    shared: bool = False
+    shape: float = 1.0
+    rate: float = 0.1
+    pretraining: int = 30  # sweeps of every layer before the fit
+    start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
+    scaled: bool = True  # divide features by their spread, split negative ones into two parts
+    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
+    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows held out
+    binary: bool = True  # set from the data: labels are 0 and 1
+    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 class Params(NamedTuple):
@@ -339,7 +355,7 @@ def gauge(names: tuple[str, ...]) -> tuple[Permutation, ...]:
     return tuple(symmetries)
 
 
-def example(key: jax.Array, Hyper: Any) -> tuple[Tasks, Any]:
+def example(key: jax.Array) -> tuple[Tasks, Hyper]:
     """Nine rows in two tasks, two views (the second task has only one), and two layers."""
     hyper = Hyper(((3, 2), (2, 2)), 0.7, 0.5, shape=1.5, rate=0.8, pretraining=0, start="random")
     return (data := labels.few_tasks(key)), check(data, hyper)

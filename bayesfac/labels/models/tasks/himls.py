@@ -44,7 +44,6 @@ HiMLSD share.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,30 +55,13 @@ from bayesfac.core.kernels import nonnegative, tables
 from bayesfac.core.method import Axes, Choose, Method, Notes, Solver, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.labels import laws as labels
-from bayesfac.labels.data.scaling import Units
 from bayesfac.labels.data.tasks import LABELS, Tasks
 from bayesfac.labels.models.tasks import _layer_sweeps as sweeps
-from bayesfac.labels.models.tasks import _layers as layers
+from bayesfac.labels.models.tasks import _layers as shared
 from bayesfac.labels.models.tasks import _pretraining as pretraining
-from bayesfac.labels.models.tasks._layers import Params
+from bayesfac.labels.models.tasks._layers import Hyper, Params
 
 WEIGHTS = (0.3, 30.0)  # candidates for the weight of a label, compared with a scaled feature
-
-
-class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], from the data up; None: by labels
-    weight: float | None = None  # alpha; None: by rows held out
-    coupling: float = 1e3  # beta
-    shared: bool = False
-    shape: float = 1.0
-    rate: float = 0.1
-    pretraining: int = 30  # sweeps of every layer before the fit
-    start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
-    scaled: bool = True  # divide features by their spread, split negative ones into two parts
-    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
-    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows held out
-    binary: bool = True  # set from the data: labels are 0 and 1
-    units: Units = ()  # set from the data: mean and sd of labels that are numbers
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -94,16 +76,16 @@ def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    error = layers.misfit(p, data, hyper, tables.squared_error)
-    return error + coupling(p, hyper) + layers.energy(p, hyper)
+    error = shared.misfit(p, data, hyper, tables.squared_error)
+    return error + coupling(p, hyper) + shared.energy(p, hyper)
 
 
-def rows(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+def rows(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> shared.Pair:
     """X C and A C'C."""
     return tables.product(cells, y, C), A @ (C.T @ C)
 
 
-def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> shared.Pair:
     """X'A and C A'A."""
     return tables.transposed(cells, y, A), C @ (A.T @ A)
 
@@ -125,31 +107,31 @@ def factor(M: dict[str, jax.Array], num: jax.Array, den: jax.Array, hyper: Hyper
     return nonnegative.positive_root(den, num, len(M) * (hyper.shape - 1) / 2)
 
 
-def pulls(p: Params, data: Tasks, hyper: Hyper, layer: int) -> dict[str, layers.Pair]:
+def pulls(p: Params, data: Tasks, hyper: Hyper, layer: int) -> dict[str, shared.Pair]:
     """R'N and R'Z of every block and task. R'Z is (R'R) M (C'C), so no table of all rows is needed."""
     parts, pulled = sweeps.row_tables(p, data, hyper, SQUARED, layer), {}
     for b, (N, _) in parts.items():
-        C, w = layers.column_factor(p, b, layer), layers.weigh(b, hyper)
-        num, den = ([jnp.zeros_like(layers.space(p, b, 0))] * data.n_tasks for _ in "nd")
+        C, w = shared.column_factor(p, b, layer), shared.weigh(b, hyper)
+        num, den = ([jnp.zeros_like(shared.space(p, b, 0))] * data.n_tasks for _ in "nd")
         for i, at in data.spans(b):
-            R = layers.product(*layers.row_factors(p, at, i, layer))
+            R = shared.product(*shared.row_factors(p, at, i, layer))
             num[i] = w * (R.T @ N[at])
-            den[i] = w * (R.T @ R @ layers.space(p, b, i) @ (C.T @ C))
+            den[i] = w * (R.T @ R @ shared.space(p, b, i) @ (C.T @ C))
         pulled[b] = jnp.stack(num), jnp.stack(den)
     return pulled
 
 
 def best_rows(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
     """Set every entry of R to its minimum, in turn."""
-    L = layers.depth(hyper)
+    L = shared.depth(hyper)
     parts = sweeps.row_tables(p, data, hyper, SQUARED, L)
-    num, _ = sweeps.row_sums(parts, p.R, p, layers.layout(data), hyper, 1)
-    right = {b: layers.column_factor(p, b, L) for b in data.blocks}
-    inner = {b: layers.weigh(b, hyper) * (C.T @ C) for b, C in right.items()}
+    num, _ = sweeps.row_sums(parts, p.R, p, shared.layout(data), hyper, 1)
+    right = {b: shared.column_factor(p, b, L) for b in data.blocks}
+    inner = {b: shared.weigh(b, hyper) * (C.T @ C) for b, C in right.items()}
     found = []
     for i, at, blocks in data.parts():  # these rows have the same G G', where X ~ R G
-        above = {b: [*layers.factors_above(p, i, L), layers.space(p, b, i)] for b in blocks}
-        grams = (layers.product(*F, inner[b], *layers.turned(F)) for b, F in above.items())
+        above = {b: [*shared.factors_above(p, i, L), shared.space(p, b, i)] for b in blocks}
+        grams = (shared.product(*F, inner[b], *shared.turned(F)) for b, F in above.items())
         gram = sum(grams, jnp.zeros(()))
         found.append(nonnegative.descend(p.R[at], num[at], gram, hyper.shape, hyper.rate))
     return jnp.concatenate(found)
@@ -157,7 +139,7 @@ def best_rows(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
 
 def best_columns(p: Params, data: Tasks, hyper: Hyper, b: str) -> jax.Array:
     """Set every entry of C of this block to its minimum, in turn."""
-    A, w = sweeps.rows_seen(p, data, hyper, b), layers.weigh(b, hyper)
+    A, w = sweeps.rows_seen(p, data, hyper, b), shared.weigh(b, hyper)
     num = w * tables.transposed(data.cells[b], data.y[b], A)
     return nonnegative.descend(p.C[b], num, w * (A.T @ A), hyper.shape, hyper.rate)
 
@@ -176,44 +158,33 @@ def of_labels(
     return step(M, num + hyper.coupling * others, den + hyper.coupling * V * M, hyper)
 
 
-SQUARED = layers.Error(
+SQUARED = shared.Error(
     rows, columns, size, step, factor, of_view, of_labels, pulls, best_rows, best_columns
 )
 
 
-def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.sweep(p, data, hyper, SQUARED)
-
-
-def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return sweeps.derive(p, data, hyper, SQUARED)
-
-
-def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.fold_in(p, data, hyper, SQUARED)
+update = partial(sweeps.sweep, error=SQUARED)
+derive = partial(sweeps.derive, error=SQUARED)
+fold_in = partial(sweeps.fold_in, error=SQUARED)
 
 
 def model(data: Tasks, hyper: Hyper) -> None:
-    p = layers.sample(data, hyper, "squared")
+    p = shared.sample(data, hyper, "squared")
     numpyro.factor("coupling", -coupling(p, hyper))
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    score = layers.score(p, query, hyper)
+    score = shared.score(p, query, hyper)
     return labels.of_labels(score, query, hyper, 0.5 / hyper.weight)
-
-
-def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    return layers.example(key, Hyper)
 
 
 # fmt: off
 METHOD = register(Method(
     name="himls", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper, init=init,
-    objective=objective, model=model, predict=predict, example=example, derive=derive,
-    fold_in=fold_in, prepare=layers.check, ready=layers.ready,
-    solver=Solver(update=update), choose=Choose(candidates=partial(layers.choices, weights=WEIGHTS)),
-    axes=Axes(dims=layers.DIMS, gauge=layers.gauge),
+    objective=objective, model=model, predict=predict, example=shared.example, derive=derive,
+    fold_in=fold_in, prepare=shared.check, ready=shared.ready,
+    solver=Solver(update=update), choose=Choose(candidates=partial(shared.choices, weights=WEIGHTS)),
+    axes=Axes(dims=shared.DIMS, gauge=shared.gauge),
     notes=Notes(remarks=labels.remarks, traits=labels.TRAITS),
 ))
 # fmt: on

@@ -38,7 +38,8 @@ exp(-beta D(M_ij || M_iY)). J omits the normalising constant of this factor, so 
 *generalised*. The private files are described in `himls`.
 """
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,35 +55,18 @@ from bayesfac.core.math import safe_log
 from bayesfac.core.method import Axes, Choose, Method, Notes, Solver, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.labels import laws as labels
-from bayesfac.labels.data.scaling import Units
 from bayesfac.labels.data.tasks import LABELS, Tasks
 from bayesfac.labels.models.tasks import _layer_sweeps as sweeps
-from bayesfac.labels.models.tasks import _layers as layers
+from bayesfac.labels.models.tasks import _layers as shared
 from bayesfac.labels.models.tasks import _pretraining as pretraining
-from bayesfac.labels.models.tasks._layers import Params
+from bayesfac.labels.models.tasks._layers import Hyper, Params
 
 WEIGHTS = (0.3, 5.0)  # candidates for the weight of a label, compared with a scaled feature
 
 
-class Hyper(NamedTuple):
-    layers: tuple[tuple[int, int], ...] | None = None  # [p, q], from the data up; None: by labels
-    weight: float | None = None  # alpha; None: by rows held out
-    coupling: float = 1e3  # beta
-    shared: bool = False
-    shape: float = 1.0
-    rate: float = 0.1
-    pretraining: int = 30  # sweeps of every layer before the fit
-    start: str | None = None  # "labels", "svd", "plsa" or "random"; None: by rows held out
-    scaled: bool = True  # divide features by their spread, split negative ones into two parts
-    cut: float | None = None  # labels with a higher score are predicted; None: by rows held out
-    label_sd: float | tuple[float, ...] | None = None  # of numbers; None: by rows held out
-    binary: bool = True  # set from the data: labels are 0 and 1
-    units: Units = ()  # set from the data: mean and sd of labels that are numbers
-
-
 def choices(data: Tasks, hyper: Hyper, chosen: Any) -> list[dict[str, Any]]:
     """Candidates for labels of 0 and 1; with numbers, short fits rank them otherwise than whole fits."""
-    return layers.choices(data, hyper, chosen, WEIGHTS) if data.binary else []
+    return shared.choices(data, hyper, chosen, WEIGHTS) if data.binary else []
 
 
 def init(key: jax.Array, data: Tasks, hyper: Hyper) -> Params:
@@ -96,16 +80,16 @@ def coupling(p: Params, hyper: Hyper) -> jax.Array | float:
 
 
 def objective(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
-    error = layers.misfit(p, data, hyper, tables.divergence)
-    return error + coupling(p, hyper) + layers.energy(p, hyper)
+    error = shared.misfit(p, data, hyper, tables.divergence)
+    return error + coupling(p, hyper) + shared.energy(p, hyper)
 
 
-def rows(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+def rows(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> shared.Pair:
     """(X / AC') C and E C."""
     return spread(cells.by_row, ratios(cells, y, A, C), C), jnp.broadcast_to(jnp.sum(C, 0), A.shape)
 
 
-def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> layers.Pair:
+def columns(cells: Cells, y: jax.Array, A: jax.Array, C: jax.Array) -> shared.Pair:
     """(X / AC')' A and E'A."""
     return spread(cells.by_col, ratios(cells, y, A, C), A), jnp.broadcast_to(jnp.sum(A, 0), C.shape)
 
@@ -166,17 +150,17 @@ def of_labels(
 
 def best_rows(p: Params, data: Tasks, hyper: Hyper) -> jax.Array:
     """Bring every entry of R nearer to its minimum, in turn. The rows of task i see G, where X ~ R G'."""
-    right = [layers.column_factor(p, b, layers.depth(hyper)) for b in data.blocks]
+    right = [shared.column_factor(p, b, shared.depth(hyper)) for b in data.blocks]
 
     def seen(i: int) -> list[jax.Array]:
-        above = layers.factors_above(p, i, layers.depth(hyper))
-        spaces = (layers.product(*above, layers.space(p, b, i)) for b in data.blocks)
+        above = shared.factors_above(p, i, shared.depth(hyper))
+        spaces = (shared.product(*above, shared.space(p, b, i)) for b in data.blocks)
         return [C @ M.T for C, M in zip(right, spaces, strict=True)]
 
     G = [dict(zip(data.blocks, seen(i), strict=True)) for i in range(data.n_tasks)]
     sums = []
     for i, at, blocks in data.parts():
-        own = sum((layers.weigh(b, hyper) * jnp.sum(G[i][b], 0) for b in blocks), jnp.zeros(()))
+        own = sum((shared.weigh(b, hyper) * jnp.sum(G[i][b], 0) for b in blocks), jnp.zeros(()))
         sums.append(jnp.broadcast_to(own, p.R[at].shape))
     every = jnp.concatenate([table for own in G for table in own.values()])
     first = data.task * (len(every) // data.n_tasks)
@@ -192,60 +176,49 @@ def side_by_side(data: Tasks, hyper: Hyper, first: Any) -> Tables:
     return Tables(
         jnp.stack([c.by_row.ptr + int(n) for c, n in zip(cells, before, strict=False)]),
         jnp.concatenate([c.by_row.index + int(n) for c, n in zip(cells, columns, strict=False)]),
-        jnp.concatenate([layers.weigh(b, hyper) * data.y[b] for b in data.blocks]),
+        jnp.concatenate([shared.weigh(b, hyper) * data.y[b] for b in data.blocks]),
         first,
     )
 
 
 def best_columns(p: Params, data: Tasks, hyper: Hyper, b: str) -> jax.Array:
     """Bring every entry of C of this block nearer to its minimum, in turn."""
-    A, w, by_col = sweeps.rows_seen(p, data, hyper, b), layers.weigh(b, hyper), data.cells[b].by_col
+    A, w, by_col = sweeps.rows_seen(p, data, hyper, b), shared.weigh(b, hyper), data.cells[b].by_col
     sums = jnp.broadcast_to(w * jnp.sum(A, 0), p.C[b].shape)
     x, first = w * data.y[b][by_col.order], np.zeros(len(sums), np.int32)
     cells = Tables(by_col.ptr[None], by_col.index, x, first)
     return descend_divergence(p.C[b], sums, cells, A, hyper.shape, hyper.rate)
 
 
-DIVERGENCE = layers.Error(
+DIVERGENCE = shared.Error(
     rows, columns, size, step, factor, of_view, of_labels, None, best_rows, best_columns
 )
 
 
-def update(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.sweep(p, data, hyper, DIVERGENCE)
-
-
-def derive(p: Params, data: Tasks, hyper: Hyper) -> dict[str, Any]:
-    return sweeps.derive(p, data, hyper, DIVERGENCE)
-
-
-def fold_in(p: Params, data: Tasks, hyper: Hyper) -> Params:
-    return sweeps.fold_in(p, data, hyper, DIVERGENCE)
+update = partial(sweeps.sweep, error=DIVERGENCE)
+derive = partial(sweeps.derive, error=DIVERGENCE)
+fold_in = partial(sweeps.fold_in, error=DIVERGENCE)
 
 
 def model(data: Tasks, hyper: Hyper) -> None:
-    p = layers.sample(data, hyper, "divergence")
+    p = shared.sample(data, hyper, "divergence")
     numpyro.factor("coupling", -coupling(p, hyper))
 
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
-    score = layers.score(p, query, hyper)
+    score = shared.score(p, query, hyper)
     # the variance of y if w y is Poisson with mean w score
     variance = jnp.maximum(score, labels.CERTAIN) / hyper.weight
     return labels.of_labels(score, query, hyper, variance)
 
 
-def example(key: jax.Array) -> tuple[Tasks, Hyper]:
-    return layers.example(key, Hyper)
-
-
 # fmt: off
 METHOD = register(Method(
     name="himlsd", cite="yang2016himls", data=Tasks, Params=Params, Hyper=Hyper, init=init,
-    objective=objective, model=model, predict=predict, example=example, derive=derive,
-    fold_in=fold_in, prepare=layers.check, ready=layers.ready,
+    objective=objective, model=model, predict=predict, example=shared.example, derive=derive,
+    fold_in=fold_in, prepare=shared.check, ready=shared.ready,
     solver=Solver(update=update), choose=Choose(candidates=choices),
-    axes=Axes(dims=layers.DIMS, gauge=layers.gauge),
+    axes=Axes(dims=shared.DIMS, gauge=shared.gauge),
     notes=Notes(remarks=labels.remarks, traits=labels.TRAITS),
 ))
 # fmt: on
