@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.data.reading import positions_of
-from bayesfac.search.automatic.judges import Judge, by_law
-from bayesfac.search.automatic.log_scores import LogScores
+from bayesfac.search.automatic.judges import Judge, LogScores, by_law
 
 
 class OfLabels(Judge):

@@ -17,8 +17,7 @@ from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup
 from bayesfac.fits.fit import Fit
 from bayesfac.inference import engine_for
-from bayesfac.search.automatic.judges import judge_of
-from bayesfac.search.automatic.log_scores import LogScores, Weights
+from bayesfac.search.automatic.judges import LogScores, Weights, judge_of
 
 
 class Candidate(NamedTuple):

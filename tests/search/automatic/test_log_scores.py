@@ -8,13 +8,12 @@ from scipy.stats import norm
 
 import bayesfac as bf
 from bayesfac.core.data.views import Views, side_by_side
-from bayesfac.search.automatic import log_scores
-from bayesfac.search.automatic.judges import judge_of
-from bayesfac.search.automatic.log_scores import BACKGROUND
+from bayesfac.search.automatic import judges
+from bayesfac.search.automatic.judges import BACKGROUND, judge_of
 
 
 def of_counts(train, test, blocks):
-    return log_scores.of_counts(train, test, judge_of(test).weights(test), blocks)
+    return judges.of_counts(train, test, judge_of(test).weights(test), blocks)
 
 
 LEVELS = bf.datasets.make_ratings(30, 20, 2, density=0.5, seed=0)
@@ -32,7 +31,7 @@ def test_a_fit_of_ratings_scores_as_its_prediction(levels):
 
 @pytest.mark.parametrize("levels", [True, False])
 def test_biases_and_a_normal_error(levels, monkeypatch):
-    monkeypatch.setattr(log_scores, "RIDGE", 1e9)  # no biases: the mean and the spread are left
+    monkeypatch.setattr(judges, "RIDGE", 1e9)  # no biases: the mean and the spread are left
     train, test = bf.split.holdout(LEVELS if levels else bf.Ratings(LEVELS.frame()), 0.2, seed=0)
     law, value = norm(train.mean, train.value.std()), test.value
     expected = law.logpdf(value)
@@ -78,7 +77,7 @@ def test_counts_are_scored_by_their_probability():
     (train, test), P = counted()
     rows = np.arange(12)
     found = of_counts(train, test, lambda: iter([(rows[:7], P[:7]), (rows[7:], P[7:])]))
-    scale = log_scores._matched(
+    scale = judges._matched(
         sp.csr_matrix(side_by_side(train)),
         [slice(0, 5), slice(5, 9)],
         lambda: iter([(rows, P)]),
