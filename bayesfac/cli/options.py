@@ -11,55 +11,41 @@ from bayesfac.cli.new_method import ALONE, SKELETONS, new_method
 DATA = "a file, or the name of a data set"
 METHOD = "see bayesfac methods"
 SAVED = "a saved fit of ratings"
-FAMILIES = [*SKELETONS, *ALONE]
-FLAG = {"action": "store_true"}
-MANY = {"nargs": "+", "action": "extend", "default": [], "type": arguments.setting}
 ENGINES = f"{', '.join(signatures.ENGINES)} (default: the method's own solver)"
 SAMPLERS = "gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)"
 FURTHER = "further settings of the engine, as in bf.SVI(guide='lowrank')"
 
+FLAG, NUMBER = {"action": "store_true"}, {"type": int, "metavar": "N"}
+ADDRESS = {"type": arguments.address, "metavar": "HOST:PORT"}
+MATRIX = {"type": arguments.matrix, "action": "append", "metavar": "NAME=ROWS,COLUMNS,FILE"}
+MANY = {"nargs": "+", "action": "extend", "default": [], "metavar": "KEY=VALUE"}
+WITH, SET = ({"type": arguments.setting, "dest": name, **MANY} for name in ("settings", "hyper"))
+FAMILY = {"choices": (families := [*SKELETONS, *ALONE]), "default": families[0]}
+
 # options that are no parameter of a function: how the value is written, and the help
 OPTIONS: dict[str, tuple[str | dict[str, Any], str]] = {
-    "coordinator": (
-        {"type": arguments.address, "metavar": "HOST:PORT"},
-        "on several machines: the address of process 0",
-    ),
+    "coordinator": (ADDRESS, "on several machines: the address of process 0"),
     "engine": ("ENGINE", ""),
-    "family": ({"choices": FAMILIES, "default": FAMILIES[0]}, "the kind of data (%(default)s)"),
+    "family": (FAMILY, "the kind of data (%(default)s)"),
     "fast": (FLAG, "take few draws; the results are not reliable"),
     "fraction": ({"type": float, "default": 0.1}, "share of the ratings in test.csv (%(default)s)"),
     "html": ("FILE", "also write an HTML report"),
     "item": ("NAME", "the column with the items"),
-    "jobs": ({"type": int, "default": 1, "metavar": "N"}, "processes (%(default)s)"),
+    "jobs": (NUMBER | {"default": 1}, "processes (%(default)s)"),
     "json": ("FILE", "also write the results to a JSON file"),
-    "kind": (
-        {"choices": ["ratings", "counts", "views"]},
-        "the kind of data in the file (ratings)",
-    ),
+    "kind": ({"choices": ["ratings", "counts", "views"]}, "the kind of data (ratings)"),
     "large": (FLAG, "each process has only its share of DATA in memory: see below"),
     "markdown": (FLAG, "as a table for a README"),
-    "matrix": (
-        {"type": arguments.matrix, "action": "append", "metavar": "NAME=ROWS,COLUMNS,FILE"},
-        "for cmf: a further matrix, as tags=user,tag,tags.csv; may be repeated",
-    ),
+    "matrix": (MATRIX, "for cmf: a further matrix, as tags=user,tag,tags.csv; may be repeated"),
     "out": ("PATH", "write a .csv or .parquet file"),
-    "process": (
-        {"type": int, "metavar": "I"},
-        "on several machines: the number of this process, from 0",
-    ),
-    "processes": (
-        {"type": int, "metavar": "N"},
-        "number of processes; without the next two options all run here",
-    ),
+    "process": (NUMBER, "on several machines: the number of this process, from 0"),
+    "processes": (NUMBER, "number of processes; without the next two options all run here"),
     "rating": ("NAME", "the column with the ratings"),
-    "set": (
-        MANY | {"dest": "hyper", "metavar": "KEY=VALUE"},
-        "hyper-parameters of the method, as n_components=16",
-    ),
+    "set": (SET, "hyper-parameters of the method, as n_components=16"),
     "strict": (FLAG, "exit code 1 if a fit is not usable"),
     "test": ({"required": True, "metavar": "DATA"}, "held-out data"),
     "user": ("NAME", "the column with the users"),
-    "with": (MANY | {"dest": "settings", "metavar": "KEY=VALUE"}, FURTHER),
+    "with": (WITH, FURTHER),
 }
 
 
