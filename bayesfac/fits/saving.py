@@ -17,9 +17,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core import checks
-from bayesfac.core.data.cards import Card
+from bayesfac.core.data.cards import Card, Scale
 from bayesfac.core.data.features import SPARSE, Encoding
-from bayesfac.core.data.scale import Scale
 from bayesfac.core.errors import CorruptFile, check_names
 from bayesfac.core.files import ask_space, atomic, named_if_full, sha256, umask
 from bayesfac.core.method import Method, from_sites, lookup, sites

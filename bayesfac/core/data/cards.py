@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,27 @@ from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.row_marks import marks
-from bayesfac.core.data.scale import Scale
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 
 PROBES = 100  # number of cells on which diagnostics are computed
 TAIL = 10.0  # the highest rating is so many times as far from the mean as the lowest; of exponential ones 9
+
+
+class Scale(NamedTuple):
+    """How the columns of one view, or the labels, were scaled.
+
+    centre, spread   subtracted from and divided into every column; a spread of 0 means a constant column,
+                     which becomes zero
+    mirrored         the columns whose negative part becomes a column of its own; the column keeps the
+                     positive part
+    constant         the value of the added column; 0: none
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    mirrored: np.ndarray
+    constant: float
 
 
 @dataclass(eq=False)
@@ -36,7 +51,7 @@ class Card:
                 the first mode, and of all other modes, one mode after the other
     probe       labels of about 100 cells, observed or not, spread over rows with few and with many cells
     name        the name of the data set, or ""
-    scales      {view: how its columns were scaled}, see `core.data.scaling`; empty if they were not
+    scales      {view: how its columns were scaled}; empty if they were not
     encodings   {"user" or "item": how its columns became features}, see `core.data.features`
     elsewhere   {"user" or "item": cells of each label in matrices beside the ratings, of counts the zeros};
                 empty without these

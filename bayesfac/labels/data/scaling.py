@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from bayesfac.core.data.scale import Scale
+from bayesfac.core.data.cards import Scale
 from bayesfac.labels.data.pieces import CONSTANT
 from bayesfac.labels.data.tasks import LABELS, Tasks
 
