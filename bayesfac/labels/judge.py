@@ -20,6 +20,14 @@ class OfLabels(Judge):
             raise ValueError("Expected labels 0 and 1 in some rows, got other numbers or no labels")
         return float(data.labelled.sum()), "labelled rows"
 
+    def seen(self, method: Any, train: Any, test: Any) -> Any:
+        """Rows with held-out labels are added later as new rows, if possible."""
+        return train.take(positions_of(test.rows, train.rows) < 0) if method.fold_in else train
+
+    def asked(self, fit: Any, test: Any) -> Any:
+        none = np.zeros(test.n_rows, bool)
+        return fit.fold_in(test.take(~none, labelled=none)) if fit.method.fold_in else fit
+
     def of_fit(self, fit: Any, train: Any, test: Any) -> LogScores:
         predicted = fit.predict(test).score > fit.cut
         return LogScores(by_law(fit, test), _f1(test, predicted))

@@ -11,7 +11,6 @@ import numpy as np
 
 from bayesfac.api import fit as run_fit
 from bayesfac.choosing.trials import Trial, heard, parts_of, write
-from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.core.keys import own_code
 from bayesfac.core.method import REGISTRY, contain, lookup
@@ -126,23 +125,15 @@ def run(
 
 
 def _fitted(one: Candidate, train: Any, test: Any, seed: int) -> Fit:
-    """The fit to the training part. Rows with held-out labels are added later as new rows, if possible."""
-    method = lookup(one.method)
-    later = test.by_cut and method.fold_in is not None
-    if later:
-        there = np.ones(train.n_rows, bool)
-        there[positions_of(train.rows, test.rows)] = False
-        train = train.take(there)
-    engine = one.engine
+    """The fit to the training part, which predicts the test part."""
+    method, judge, engine = lookup(one.method), judge_of(test), one.engine
     if getattr(engine, "folder", None) is not None:
         engine = replace(engine, folder=None)  # the folder is for the fit to all data
-    fit = run_fit(method, train, engine, seed=seed, progress=False, **one.settings)
+    seen = judge.seen(method, train, test)
+    fit = run_fit(method, seen, engine, seed=seed, progress=False, **one.settings)
     if fit.partial:
         raise KeyboardInterrupt("interrupted during a fit: a part of it is no finished candidate")
-    if later:
-        every, none = np.ones(test.n_rows, bool), np.zeros(test.n_rows, bool)
-        fit = fit.fold_in(test.take(every, labelled=none))
-    return fit
+    return judge.asked(fit, test)
 
 
 def _as_json(one: Tried) -> dict[str, Any]:

@@ -221,6 +221,14 @@ class Judge(ABC):
         frame = test.frame()
         return in_groups(frame[test.columns[0]], np.ones(len(frame)))
 
+    def seen(self, method: Any, train: Any, test: Any) -> Any:
+        """The part of the training data that is fitted."""
+        return train
+
+    def asked(self, fit: Any, test: Any) -> Any:
+        """The fit that predicts the test part."""
+        return fit
+
     @abstractmethod
     def of_fit(self, fit: Any, train: Any, test: Any) -> LogScores:
         """The scores of a fit to the training part."""
