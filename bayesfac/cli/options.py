@@ -156,7 +156,8 @@ def _of_fits(make: Any) -> None:
     pairs = "a file of pairs (user, item)"
     made = make("predict", commands.predict, texts.PREDICT, folder=SAVED, data=pairs)
     _add(made, "out", "user", "item")
-    signatures.add(made, commands.FRAME)
+    level: Any = {"type": float, "metavar": "X", "help": "the probability of the intervals (0.9)"}
+    signatures.add(made, commands.FRAME, level=level)
     best = texts.RECOMMEND, texts.RECOMMEND_EXAMPLES
     made = make("recommend", commands.recommend, *best, folder=SAVED)
     _add(made, "out", "user", "item")

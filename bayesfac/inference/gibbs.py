@@ -39,10 +39,8 @@ class Gibbs(Engine):
     ----------
     warmup : int
         Sweeps that are thrown away at the beginning. A sweep draws every block once.
-    draws : int
-        The number of draws that each chain keeps.
-    chains : int
-        The number of independent chains.
+    draws, chains : int
+        The number of draws that each chain keeps, and the number of independent chains.
     thin : int
         Sweeps for each kept draw.
     jitter : float

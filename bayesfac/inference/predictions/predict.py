@@ -171,13 +171,7 @@ class Prediction:
         return {"mean": self.mean, "sd": self.sd, **scores, "pit": pit, **of_levels}
 
     def frame(self, level: float = 0.9) -> pd.DataFrame:
-        """Labels, mean, sd, interval and flag, as a table.
-
-        Parameters
-        ----------
-        level : float
-            The probability of the interval.
-        """
+        """Labels, mean, sd, interval and flag, as a table."""
         lower, upper = self.interval(level)
         numbers = {"mean": self.mean, "sd": self.sd, "lower": lower, "upper": upper}
         return self.labels.assign(**numbers, flagged=self.flagged)
