@@ -205,6 +205,19 @@ def nonnegative(
             )
 
 
+def cells(data: Any, wrong: np.ndarray, expected: str) -> None:
+    """Check that no listed cell is `wrong`, and that cells which are not listed are missing; `expected` says
+    which values are right."""
+    if data.implicit:
+        kind = data.kind
+        raise ValueError(f"Expected data whose missing cells are no zeros, as Ratings, got {kind}")
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        places = zip(data.coords().items(), data.code[at], strict=False)
+        where = ", ".join(f"{axis} {plain(labels[code])!r}" for (axis, labels), code in places)
+        raise ValueError(f"Expected {expected}, got {data.value[at]:g} ({where})")
+
+
 def whole_number(name: str, value: Any, least: int, most: float = math.inf, of: str = "") -> None:
     """Check that `value` is an integer from `least` to `most`; `of` says in brackets what limits it."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= value <= most:

@@ -140,15 +140,19 @@ class Composition:
         return self.observed.augment(p, self.at(h).scores(p, data), data, h)
 
     def update(self, p: Any, data: Any, h: Any, *auxiliary: Any) -> Any:
-        """Every block at the mode of its conditional; then, if the structure is `balanced`, the scales of its
-        factors against one another at which J is lowest."""
-        s, held = self.at(h), self.held(h)
+        """Every block at the mode of its conditional, given auxiliary variables of the law at which J has an
+        upper bound that touches it. Then, if the structure is `balanced`, the scales of its factors against
+        one another at which J is lowest; then sites of the law that have no conditional."""
+        s, held, law = self.at(h), self.held(h), self.observed
+        if not auxiliary and hasattr(law, "touching"):
+            auxiliary = (law.touching(p, s.scores(p, data), data, h),)
         p = to_modes(p, self.conditionals(), held, data, h, *auxiliary)
-        if held or not s.balanced or not any(f.precision.site for f in s.main):
+        if held:
             return p
-        for groups in s.opposed(data):
+        learned = any(f.precision.site for f in s.main)
+        for groups in s.opposed(data) if s.balanced and learned else ():
             p = scales.lowest(s.every, groups, p, data, h)
-        return p
+        return law.lowered(p, s.scores(p, data), data, h) if hasattr(law, "lowered") else p
 
     def rescale(self, key: jax.Array, p: Any, data: Any, h: Any) -> Any:
         """Draw the scale of factors against one another, which the cells do not determine."""

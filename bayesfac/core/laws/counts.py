@@ -1,9 +1,11 @@
 """Distributions of whole tables of counts, in which zeros are not listed, and of Poisson factors."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import betainc, digamma, gammaincc, gammaln, xlogy
 from numpyro.distributions import constraints
@@ -11,8 +13,9 @@ from numpyro.distributions import constraints
 from bayesfac.core.data.cells import Cells, Query
 from bayesfac.core.kernels.splitting import split_counts
 from bayesfac.core.kernels.tables import CellwiseLaw
-from bayesfac.core.math import inner, normals, safe_log, uniforms
+from bayesfac.core.math import apart, inner, normals, safe_log, uniforms
 
+NODES, TOGETHER = 256, 8  # of an integral over normal scores, and the cells for which it is computed at once
 ROUNDS = 200  # largest number of rounds of proposals; each accepts more than nine in ten
 
 
@@ -188,6 +191,73 @@ class UnsurePoisson(dist.Distribution):
         factor = jnp.exp(log_gamma(a, size) - jnp.log(size))
         rate = self.rate * jnp.where(self.spread > 0, factor, 1)
         return jax.random.poisson(b, rate, shape).astype(self.rate.dtype)
+
+
+class NegativeBinomial(dist.Distribution):
+    """Counts with P(y) proportional to (y + r - 1 over y) p^y (1 - p)^r, p = 1 / (1 + exp(-c)), and mean r e^c.
+
+    With `wide`, the c of a cell is itself normal with this variance. It is integrated by the trapezoid rule.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.nonnegative_integer
+    reparametrized_params: list[str] = []
+    pytree_data_fields = ("r", "c", "wide")
+
+    def __init__(self, r: Any, c: jax.Array, wide: jax.Array | None = None) -> None:
+        self.r, self.c, self.wide = jnp.asarray(r, c.dtype), c, wide
+        super().__init__(c.shape, ())
+
+    @property
+    def _wide(self) -> jax.Array:
+        return jnp.zeros_like(self.c) if self.wide is None else self.wide
+
+    @property
+    def mean(self) -> jax.Array:
+        return self.r * jnp.exp(self.c + self._wide / 2)
+
+    @property
+    def variance(self) -> jax.Array:
+        m, v = self.mean, self._wide
+        return m + m**2 * (jnp.exp(v) / self.r + jnp.expm1(v))
+
+    def log_prob(self, value: Any) -> jax.Array:
+        def at(c: jax.Array, y: jax.Array) -> jax.Array:
+            ways = gammaln(y + self.r) - gammaln(self.r) - gammaln(y + 1)
+            return ways + y * c - (y + self.r) * jax.nn.softplus(c)
+
+        return self._averaged(at, value, lambda x, w: jax.nn.logsumexp(x, -1, b=w))
+
+    def cdf(self, value: Any) -> jax.Array:
+        def at(c: jax.Array, y: jax.Array) -> jax.Array:
+            whole = betainc(self.r, jnp.maximum(jnp.floor(y), 0) + 1, jax.nn.sigmoid(-c))
+            return jnp.where(y < 0, 0, whole)
+
+        return self._averaged(at, value, jnp.matmul)
+
+    def _averaged(self, at: Callable, value: Any, mean: Callable) -> jax.Array:
+        """at(c, value), or where c is not known the `mean` of its values at NODES points."""
+        y = jnp.asarray(value, self.c.dtype)
+        known = at(self.c, y)
+        if self.wide is None:
+            return known
+        flat = [jnp.broadcast_to(x, known.shape).ravel() for x in (self.c, self.wide, y)]
+        z = np.linspace(-8, 8, NODES)
+        weight = np.exp(-0.5 * z**2)
+        z, weight = (jnp.asarray(x, y.dtype) for x in (z, weight / weight.sum()))
+
+        def spread(cells: jax.Array) -> jax.Array:
+            c, wide, y = (x[cells][:, None] for x in flat)
+            return mean(at(c + wide**0.5 * z, y), weight)
+
+        return jnp.reshape(apart(flat[1] > 0, spread, known.ravel(), TOGETHER), known.shape)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        a, b, z = jax.random.split(key, 3)
+        shape, dtype = (*sample_shape, *self.batch_shape), self.c.dtype
+        c = self.c + jnp.sqrt(self._wide) * normals(z, shape, dtype)
+        log_rate = log_gamma(a, jnp.broadcast_to(self.r, shape)) + c
+        return jax.random.poisson(b, jnp.exp(log_rate), shape).astype(dtype)
 
 
 class WeightedTable(CellwiseLaw):

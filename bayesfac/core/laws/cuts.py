@@ -6,6 +6,7 @@ with c such that the thresholds of the prior have distance one and are centred a
 because the coordinates t themselves are the parameter.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -84,12 +85,17 @@ def walked(key: jax.Array, t: jax.Array, x: jax.Array, code: jax.Array) -> jax.A
 
 
 def lowered(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
-    """A Newton step of t towards its mode given x, halved until the density does not fall.
+    """A Newton step of t towards its mode given x, halved until the density does not fall."""
+    return uphill(partial(_density, x=x, code=code), t)
+
+
+def uphill(density: Callable[[jax.Array], jax.Array], t: jax.Array) -> jax.Array:
+    """t after a Newton step that is halved until the density does not fall.
 
     The eigenvalues of the Hessian are made positive, so that the step increases the density.
     """
-    value, slope = jax.value_and_grad(_density)(t, x, code)
-    bend, Q = jnp.linalg.eigh(-jax.hessian(_density)(t, x, code))
+    value, slope = jax.value_and_grad(density)(t)
+    bend, Q = jnp.linalg.eigh(-jax.hessian(density)(t))
     step = Q @ ((Q.T @ slope) / jnp.maximum(jnp.abs(bend), 1e-3))
 
     def falls(state: tuple) -> jax.Array:
@@ -98,9 +104,9 @@ def lowered(t: jax.Array, x: jax.Array, code: jax.Array) -> jax.Array:
 
     def halve(state: tuple) -> tuple:
         size = state[0] / 2
-        return size, t + size * step, _density(t + size * step, x, code)
+        return size, t + size * step, density(t + size * step)
 
     size, new, found = jax.lax.while_loop(
-        falls, halve, (jnp.ones(()), t + step, _density(t + step, x, code))
+        falls, halve, (jnp.ones(()), t + step, density(t + step))
     )
     return jnp.where(found >= value, new, t)

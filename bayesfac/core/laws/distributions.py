@@ -1,16 +1,19 @@
-"""Conditional distributions that NumPyro does not have: Gaussian rows of a factor, the inverse Gaussian."""
+"""Distributions that NumPyro does not have: Gaussian rows of a factor, the inverse Gaussian, Student's t about a
+normal centre."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Rows
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
-from bayesfac.core.math import normals, normals_of_rows, uniforms
+from bayesfac.core.math import apart, normals, normals_of_rows, uniforms
 
 
 class NormalRows(dist.Distribution):
@@ -152,3 +155,64 @@ class InverseGaussian(dist.Distribution):
         small = uniforms(uniform, shape, dtype) * (1 + ratio) <= 1
         g = self.loc * jnp.where(small, ratio, 1 / ratio)
         return jnp.minimum(g, jnp.finfo(dtype).eps ** -0.6)
+
+
+NODES, TOGETHER = 128, 16  # of an integral over weights, and the cells for which it is computed at once
+
+
+class SpreadStudentT(dist.Distribution):
+    """loc + sqrt(wide) z + scale t: Student's t about a centre that is normal itself, with this variance.
+
+    As t is normal with a precision w ~ Gamma(df/2, df/2), the density is an integral over w of normal
+    densities with the variance wide + scale^2 / w, here by the trapezoid rule in log w.
+    """
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.real
+    reparametrized_params: list[str] = []
+    pytree_data_fields = ("loc", "scale", "wide")
+    pytree_aux_fields = ("df",)
+
+    def __init__(self, df: float, loc: jax.Array, scale: Any, wide: jax.Array) -> None:
+        self.df, self.loc = df, loc
+        self.scale, self.wide = (jnp.broadcast_to(x, loc.shape) for x in (scale, wide))
+        super().__init__(loc.shape, ())
+
+    @property
+    def mean(self) -> jax.Array:
+        return self.loc
+
+    @property
+    def variance(self) -> jax.Array:
+        return self.wide + self.scale**2 * self.df / (self.df - 2)
+
+    def log_prob(self, value: Any) -> jax.Array:
+        return self._averaged("log_prob", value, lambda x, w: jax.nn.logsumexp(x, -1, b=w))
+
+    def cdf(self, value: Any) -> jax.Array:
+        return self._averaged("cdf", value, jnp.matmul)
+
+    def _averaged(self, name: str, value: Any, mean: Callable) -> jax.Array:
+        """This function of Student's law, or where the centre is not known the mean of those of normals."""
+        known = getattr(dist.StudentT(self.df, self.loc, self.scale), name)(value)
+        every = (self.loc, self.scale, self.wide, jnp.asarray(value, known.dtype))
+        flat = [jnp.broadcast_to(x, known.shape).ravel() for x in every]
+        half = self.df / 2
+        # beyond these ends, the density of log w is below e^-40 of its largest value
+        log_w = np.linspace(-40 / half - 4, np.log1p(40 / half + (80 / half) ** 0.5), NODES)
+        share = np.exp(half * (log_w - np.exp(log_w) + 1))
+        w, share = (jnp.asarray(x, known.dtype) for x in (np.exp(log_w), share / share.sum()))
+
+        def spread(cells: jax.Array) -> jax.Array:
+            loc, scale, wide, y = (x[cells][:, None] for x in flat)
+            law = dist.Normal(loc, jnp.sqrt(wide + scale**2 / w))
+            return mean(getattr(law, name)(y), share)
+
+        return jnp.reshape(apart(flat[2] > 0, spread, known.ravel(), TOGETHER), known.shape)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        centre, noise = jax.random.split(key)
+        shape = (*sample_shape, *self.batch_shape)
+        z = normals(centre, shape, self.loc.dtype)
+        t = jax.random.t(noise, self.df, shape, self.loc.dtype)
+        return self.loc + jnp.sqrt(self.wide) * z + self.scale * t

@@ -172,14 +172,6 @@ def start(key: jax.Array, data: Relations, h: Hyper) -> Params:
     return put(p, found | {f"cuts.{name}": own[name] for name in p.cuts or ()})
 
 
-def update(p: Params, data: Relations, h: Hyper) -> Params:
-    """Set each block to the mode of its conditional, given the parabolas at the beginning of the sweep;
-    then the thresholds by a Newton step."""
-    z = LAW.touching(p, products(p.U, data), data, h)
-    p = METHOD.parts.update(p, data, h, z)
-    return LAW.lowered(p, products(p.U, data), data, h) if h.scales == "joint" else p
-
-
 def example(key: jax.Array) -> tuple[Relations, Hyper]:
     data = few_relations(key)
     h = Hyper(2, probit=("tags",), alpha_shape=2.0, beta0=2.0, rate=1.2, scales="joint")
@@ -191,7 +183,7 @@ METHOD = register(
         "cmf", cite="singh2008cmf", home=__name__, data=Relations, Params=Params, Hyper=Hyper,
         structure=Matrices(keyed), observed=LAW, objective=objective, model=model, example=example,
         prepare=prepare,
-        solver=dict(update=update, start=start),
+        solver=dict(start=start),
         notes=Notes(traits={"no_fold_in": "a new row may have cells in several matrices"}),
     )
 )  # fmt: skip
