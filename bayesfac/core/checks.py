@@ -209,7 +209,7 @@ def cells(data: Any, wrong: np.ndarray, expected: str) -> None:
     """Check that no listed cell is `wrong`, and that cells which are not listed are missing; `expected` says
     which values are right."""
     if data.implicit:
-        kind = data.kind
+        kind = type(data).__name__
         raise ValueError(f"Expected data whose missing cells are no zeros, as Ratings, got {kind}")
     if wrong.any():
         at = int(np.flatnonzero(wrong)[0])

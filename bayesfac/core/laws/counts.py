@@ -15,7 +15,10 @@ from bayesfac.core.kernels.splitting import split_counts
 from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.core.math import apart, inner, normals, safe_log, uniforms
 
-NODES, TOGETHER = 256, 8  # of an integral over normal scores, and the cells for which it is computed at once
+NODES, TOGETHER = (
+    256,
+    8,
+)  # of an integral over normal scores, and the cells for which it is computed at once
 ROUNDS = 200  # largest number of rounds of proposals; each accepts more than nine in ten
 
 
@@ -194,7 +197,7 @@ class UnsurePoisson(dist.Distribution):
 
 
 class NegativeBinomial(dist.Distribution):
-    """Counts with P(y) proportional to (y + r - 1 over y) p^y (1 - p)^r, p = 1 / (1 + exp(-c)), and mean r e^c.
+    """Counts with mean r e^c: y successes of probability 1 / (1 + e^-c) before r failures, r any number.
 
     With `wide`, the c of a cell is itself normal with this variance. It is integrated by the trapezoid rule.
     """
@@ -242,9 +245,9 @@ class NegativeBinomial(dist.Distribution):
         if self.wide is None:
             return known
         flat = [jnp.broadcast_to(x, known.shape).ravel() for x in (self.c, self.wide, y)]
-        z = np.linspace(-8, 8, NODES)
-        weight = np.exp(-0.5 * z**2)
-        z, weight = (jnp.asarray(x, y.dtype) for x in (z, weight / weight.sum()))
+        at_z = np.linspace(-8, 8, NODES)
+        density = np.exp(-0.5 * at_z**2)
+        z, weight = (jnp.asarray(x, y.dtype) for x in (at_z, density / density.sum()))
 
         def spread(cells: jax.Array) -> jax.Array:
             c, wide, y = (x[cells][:, None] for x in flat)

@@ -106,7 +106,5 @@ def uphill(density: Callable[[jax.Array], jax.Array], t: jax.Array) -> jax.Array
         size = state[0] / 2
         return size, t + size * step, density(t + size * step)
 
-    size, new, found = jax.lax.while_loop(
-        falls, halve, (jnp.ones(()), t + step, density(t + step))
-    )
+    size, new, found = jax.lax.while_loop(falls, halve, (jnp.ones(()), t + step, density(t + step)))
     return jnp.where(found >= value, new, t)

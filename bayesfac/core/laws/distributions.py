@@ -1,5 +1,4 @@
-"""Distributions that NumPyro does not have: Gaussian rows of a factor, the inverse Gaussian, Student's t about a
-normal centre."""
+"""Distributions that NumPyro does not have: Gaussian rows, inverse Gaussian, Student's t about a normal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -157,7 +156,10 @@ class InverseGaussian(dist.Distribution):
         return jnp.minimum(g, jnp.finfo(dtype).eps ** -0.6)
 
 
-NODES, TOGETHER = 128, 16  # of an integral over weights, and the cells for which it is computed at once
+NODES, TOGETHER = (
+    128,
+    16,
+)  # of an integral over weights, and the cells for which it is computed at once
 
 
 class SpreadStudentT(dist.Distribution):
@@ -193,15 +195,15 @@ class SpreadStudentT(dist.Distribution):
         return self._averaged("cdf", value, jnp.matmul)
 
     def _averaged(self, name: str, value: Any, mean: Callable) -> jax.Array:
-        """This function of Student's law, or where the centre is not known the mean of those of normals."""
+        """A function of Student's law, or where the centre is not known the mean of those of normals."""
         known = getattr(dist.StudentT(self.df, self.loc, self.scale), name)(value)
         every = (self.loc, self.scale, self.wide, jnp.asarray(value, known.dtype))
         flat = [jnp.broadcast_to(x, known.shape).ravel() for x in every]
         half = self.df / 2
         # beyond these ends, the density of log w is below e^-40 of its largest value
         log_w = np.linspace(-40 / half - 4, np.log1p(40 / half + (80 / half) ** 0.5), NODES)
-        share = np.exp(half * (log_w - np.exp(log_w) + 1))
-        w, share = (jnp.asarray(x, known.dtype) for x in (np.exp(log_w), share / share.sum()))
+        density = np.exp(half * (log_w - np.exp(log_w) + 1))
+        w, share = (jnp.asarray(x, known.dtype) for x in (np.exp(log_w), density / density.sum()))
 
         def spread(cells: jax.Array) -> jax.Array:
             loc, scale, wide, y = (x[cells][:, None] for x in flat)

@@ -5,9 +5,9 @@ PG(b, c) is the law of an infinite sum of independent Gamma numbers g_k ~ Gamma(
     w = sum_k g_k / d_k,   d_k = 2 pi^2 ((k - 1/2)^2 + a^2),   a = c / (2 pi)
     e^{kappa x} / (1 + e^x)^b = 2^-b e^{(kappa - b/2) x} E exp(-w x^2 / 2),   w ~ PG(b, 0)
 
-A sample has the first `TERMS` of them, and for the rest one Gamma number of the same mean and variance. So mean
-and variance are those of PG(b, c), and for |c| <= 10 the third cumulant differs by 4e-5 of its value at most. The
-largest errors of the distribution function, by inversion of both characteristic functions, are
+A sample has the first `TERMS` of them, and for the rest one Gamma number of the same mean and variance. So
+mean and variance are those of PG(b, c), and for |c| <= 10 the third cumulant is too, up to 4e-5 of its value.
+The largest errors of the distribution function, by inversion of both characteristic functions, are
 
     b      c = 0    5        10       20       50
     0.1    5.5e-3   6.4e-3   7.9e-3   1.1e-2   1.6e-2

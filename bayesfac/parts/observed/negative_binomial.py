@@ -2,10 +2,10 @@
 
     y ~ NB(r, p),   E y = exp(m + x),   logit p = c = m + x - log r,   Var y = E y + (E y)^2 / r
 
-so that r, with a Gamma prior or given, is the dispersion alone, and the meaning of a score does not depend on it.
+So r, with a Gamma prior or given, is the dispersion alone, and the meaning of a score does not depend on it.
 Given w ~ PG(y + r, c) each cell observes x as (y - r) / (2w) - m + log r with precision w (Polson, Scott &
 Windle, JASA 2013). The solver and VB take the expectation of w given c, or given E c^2. r moves with w
-integrated out: by Metropolis steps in Gibbs, by a Newton step in the solver; VB has it at a point.
+integrated out: by Metropolis steps in Gibbs, by a Newton step in the solver. VB has it at a point.
 """
 
 from typing import Any, NamedTuple
@@ -61,14 +61,16 @@ class NegativeBinomial(NamedTuple):
         """c, the logarithm of p / (1 - p)."""
         return h.offset + x - jnp.log(r)
 
-    def prior(self, r: jax.Array, h: Any) -> jax.Array:
+    def prior(self, r: jax.Array, h: Any) -> Any:
         """The log density of r, without constants; 0 if it is given."""
         return 0.0 if h.r is not None else (h.r_shape - 1) * jnp.log(r) - h.r_rate * r
 
     def density(self, r: Any, x: jax.Array, data: Any, h: Any, wide: Any = 0.0) -> jax.Array:
-        """The log density of counts and r; with a variance of the scores, Jaakkola and Jordan's bound of it."""
+        """The log density of counts and r; with a variance of scores, the bound of its expectation."""
         c, y = self.odds(x, r, h), data.y
-        each = gammaln(y + r) - gammaln(r) + (y - r) * c / 2 - (y + r) * log_cosh(self.root(c, wide))
+        each = (
+            gammaln(y + r) - gammaln(r) + (y - r) * c / 2 - (y + r) * log_cosh(self.root(c, wide))
+        )
         return total(each, data.cells) + self.prior(r, h)
 
     def root(self, c: jax.Array, wide: Any) -> jax.Array:
@@ -112,7 +114,9 @@ class NegativeBinomial(NamedTuple):
         def density(t: jax.Array) -> jax.Array:
             return t[0] + self.density(jnp.exp(t[0, 0]), x, data, h)
 
-        return p._replace(r=jnp.exp(metropolis(walk, jnp.log(p.r)[None, None], step, density, 2)[0, 0]))
+        return p._replace(
+            r=jnp.exp(metropolis(walk, jnp.log(p.r)[None, None], step, density, 2)[0, 0])
+        )
 
     def sampled(self, p: Any, x: jax.Array, data: Any, h: Any) -> None:
         r = h.r if h.r is not None else numpyro.sample("r", dist.Gamma(h.r_shape, h.r_rate))
