@@ -3,8 +3,8 @@
     y_ij ~ N(m + x_ij, 1 / (alpha w_ij)),   w_ij ~ Gamma(nu/2, nu/2)
 
 With w integrated out, (y - m - x) sqrt(alpha) has Student's t law with nu degrees of freedom. Given w, a cell
-observes its score with its own precision alpha w. The solver and VB take the expectations of w, so that values
-far from their scores count little (Lange, Little & Taylor, JASA 1989).
+observes its score with a precision of its own, alpha w. The solver and VB take the expectations of w, so that
+values far from their scores count little (Lange, Little & Taylor, JASA 1989).
 """
 
 from typing import Any
