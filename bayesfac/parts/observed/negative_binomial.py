@@ -68,9 +68,9 @@ class NegativeBinomial(NamedTuple):
     def density(self, r: Any, x: jax.Array, data: Any, h: Any, wide: Any = 0.0) -> jax.Array:
         """The log density of counts and r; with a variance of scores, the bound of its expectation."""
         c, y = self.odds(x, r, h), data.y
-        each = (
-            gammaln(y + r) - gammaln(r) + (y - r) * c / 2 - (y + r) * log_cosh(self.root(c, wide))
-        )
+        # with the constant, terms are small, and their sum has more digits in single precision
+        ways = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
+        each = ways + (y - r) * c / 2 - (y + r) * log_cosh(self.root(c, wide))
         return total(each, data.cells) + self.prior(r, h)
 
     def root(self, c: jax.Array, wide: Any) -> jax.Array:
