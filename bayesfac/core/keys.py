@@ -16,7 +16,10 @@ from bayesfac.core.method import REGISTRY, Method
 
 
 def own_code(what: Any) -> Any:
-    """The name of a method of bayesfac, whose version is known; of a user's own method its functions too."""
+    """The name of a method of bayesfac, whose version is known; of a composed one its
+    recipe; of a user's own method its functions too."""
+    if isinstance(what, Method) and what.recipe:
+        return what.recipe
     if isinstance(what, Method) and REGISTRY.get(what.name) is what:
         what = what.name
     method = REGISTRY.get(what) if isinstance(what, str) else None

@@ -251,8 +251,14 @@ class Method:
     def __post_init__(self) -> None:
         check_names(f"trait of {self.name}", self.notes.traits, TRAITS)
 
+    def __repr__(self) -> str:
+        return self.header or f"{self.name}: {', '.join(self.engines)}"
+
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle a method of bayesfac by its name (its lambdas cannot be pickled), others as usual."""
+        """Pickle a method of bayesfac by its name (its lambdas cannot be pickled), a composed one by its
+        recipe, and others as usual."""
+        if self.recipe:
+            return lookup, (dict(self.recipe),)
         ours = self.module.startswith(("bayesfac.models.", "bayesfac.labels.models."))
         return (_at_home, (self.module, self.name)) if ours else super().__reduce_ex__(protocol)
 
@@ -262,13 +268,20 @@ class Method:
         return self.parts.home if self.parts else self.init.__module__
 
     @property
+    def recipe(self) -> Mapping[str, Any] | None:
+        """What a method that `bf.factorization` made is made of; None for all others."""
+        return self.parts.recipe if self.parts else None
+
+    @property
     def paper(self) -> str:
         """The title: the first line of the method's file, or the name if there is no file."""
         return (self.header or self.name).splitlines()[0].rstrip(".")
 
     @property
     def header(self) -> str:
-        """The docstring of the method's file; empty if there is no file."""
+        """The docstring of the method's file, or what a composition says; empty if there is neither."""
+        if self.parts and self.parts.header:
+            return self.parts.header(self)
         file = None if self.module == "__main__" else sys.modules.get(self.module)
         return (inspect.getdoc(file) if file else "") or ""
 
@@ -304,8 +317,10 @@ def _at_home(module: str, name: str) -> Method:
     return REGISTRY[name]
 
 
-def lookup(name: str | Method) -> Method:
-    """Return the method of that name, or raise an error that names the nearest one."""
+def lookup(name: str | Mapping[str, Any] | Method) -> Method:
+    """Return the method of that name or recipe, or raise an error that names the nearest one."""
+    if isinstance(name, Mapping):
+        return import_module("bayesfac.compose").of_recipe(name)
     if not isinstance(name, Method):
         import_module("bayesfac.models")  # registers every method, before the first fit too
         check_names("method", (name,), REGISTRY)

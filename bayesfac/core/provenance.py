@@ -24,7 +24,7 @@ def identity(method: Method, data: Any, hyper: Any, engine: Any, seed: int, star
     """A digest of everything that determines the numbers: a checkpoint belongs to one digest."""
     settings = {k: _plain(v) for k, v in asdict(engine).items() if k not in NO_NUMBERS}
     told = type(hyper)(*map(_plain, hyper))
-    parts = method.name, told, type(engine).__name__, settings, _plain(seed)
+    parts = method.recipe or method.name, told, type(engine).__name__, settings, _plain(seed)
     digest = hashlib.sha256(repr(parts).encode())
     digest.update(versions()["bayesfac"].encode())  # another version may make other numbers
     # a folder holds draws by a user's own functions as they were: changed functions are another run

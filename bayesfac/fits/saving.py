@@ -145,6 +145,7 @@ def _write(fit: Fitted, folder: Path, thin: int, dtype: str | None) -> None:
     header = {
         "format": FORMAT,
         "method": fit.name,
+        **({"recipe": fit.method.recipe} if fit.method.recipe else {}),
         "hyper": fit.hyper._asdict(),
         "engine": [type(fit.engine).__name__, vars(fit.engine)],
         "seed": fit.seed,
@@ -225,7 +226,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"Expected {folder / name} unchanged since it was saved, got other bytes or none"
             )
     _, arrays = read_arrays(folder / "arrays.npz")
-    method = lookup(header["method"])
+    method = lookup(header.get("recipe", header["method"]))
     stats = {k.removeprefix("stat "): v for k, v in arrays.items() if k.startswith("stat ")}
     point = {
         k.removeprefix("site "): jnp.asarray(v) for k, v in arrays.items() if k.startswith("site ")

@@ -7,6 +7,7 @@ record from the parts: conditionals, solver, moves, variational law, predictions
 the parts too, so that the contract can compare their J and their model with those of the file.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,7 +41,7 @@ class Composition:
     """The parts of a method, and the module that it is written in.
 
     `order` has the fields in the order of a sweep; if it is empty, links come first, and then the factors one
-    by one.
+    by one. A composition that no file states has a `recipe` (`bayesfac/compose/`), and makes its `header`.
     """
 
     Params: Any
@@ -48,6 +49,8 @@ class Composition:
     observed: Any  # Observed, perhaps with what is optional there
     home: str
     order: tuple[str, ...] = ()
+    recipe: Mapping[str, Any] | None = None
+    header: Callable[[Method], str] | None = None
 
     def at(self, h: Any) -> Any:
         """The structure with these settings."""
@@ -55,9 +58,8 @@ class Composition:
 
     @property
     def bounded(self) -> bool:
-        """Whether VB has a law: also not for biases whose precision is learned, which `Matrix.updated` takes
-        as given."""
-        known = not any(f.bias and f.precision.site for f in self.structure.every)
+        """Whether VB has a law. There is none for levels of factors."""
+        known = not any(f.level for f in self.structure.every)
         return known and isinstance(self.structure, Believed) and isinstance(self.observed, Bounded)
 
     @property
@@ -246,7 +248,7 @@ class Composition:
             pair = s.main[0].rows, s.main[1].rows
             return (Rotation(pair, axes, forms, floating=bool(floating)),)
         if s.rotates:
-            return (Permutation(axes | diagonal, signed=tuple(axes)),)
+            return (Permutation(axes | diagonal, forms=forms, signed=(*axes, *forms)),)
         own = [(f.rows, f.mean, f.precision.site) for f in s.main]
         modes = tuple(tuple(s for s in sites if s in axes or s in forms) for sites in own)
         return (Permutation(axes | diagonal, forms=forms, modes=modes),)
@@ -287,6 +289,8 @@ def composed(
     solver: dict[str, Any] | None = None,
     gibbs: dict[str, Any] | None = None,
     axes: dict[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    header: Callable[[Method], str] | None = None,
     **own: Any,
 ) -> Method:
     """The record of a method; `own` are its own fields, which replace those made of the parts, and `solver`,
@@ -294,11 +298,13 @@ def composed(
     draws the fields `together` in a move of the method, and not by their conditionals."""
     if "moves" in (gibbs or {}):
         raise ValueError(f"Expected moves= of {name} beside those of its parts, got gibbs['moves']")
-    c = Composition(Params, structure, observed, home, order)
+    c = Composition(Params, structure, observed, home, order, recipe, header)
     laws = {f: law for f, law in c.conditionals().items() if f not in together}
     augment = c.augment if hasattr(observed, "augment") else None
     made: dict[str, Any] = {
         "init": c.init,
+        "objective": c.objective,
+        "model": c.model,
         "predict": c.predict,
         "solver": Solver(c.update, held=c.held)._replace(**(solver or {})),
         "gibbs": Sampler(laws, augment, (moves or {}) | c.moves())._replace(**(gibbs or {})),

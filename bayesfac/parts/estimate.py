@@ -15,6 +15,7 @@ from bayesfac.core.data.cells import Cells
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.empirical_bayes import RIDGE, Early, Observe, Problem, Side, biases
 from bayesfac.parts.factors import Factor
+from bayesfac.parts.precisions import Wishart
 from bayesfac.parts.sites import get
 
 # kurtosis about biases above which the noise is chosen (of exponential values 9, of normal ones 3), and the
@@ -27,18 +28,56 @@ def estimated(
     main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float, own: Any,
     observe: Observe, early: Early | None = None, cells: Any = None,
 ) -> tuple[dict[str, Any], Any]:  # fmt: skip
-    """{site: value} of factors with Wishart precisions, with scales for a point fit, and the law's own
-    parameters. `y` are the values that scores explain, and `unit` is their standard deviation. `cells` are
-    those of all matrices, if there are several."""
+    """{site: value} of factors, with scales for a point fit, and the law's own parameters. `y` are the values
+    that scores explain, and `unit` is their standard deviation. `cells` are those of all matrices, if there
+    are several.
+
+    Precisions may be any matrices on the way. At the end two factors take coordinates in which their
+    precisions have the forms of their laws (`formed`).
+    """
     x = [data.x.get(f.axis) if f.link else None for f in main]
     begun = starts(main, p, data, h, y, unit)
     sides, own = bayes.estimated(begun, Problem(cells or data.cells, x, h, observe, early), own)
+    if not all(isinstance(f.precision, Wishart) for f in main):
+        sides = formed(main, sides, h)
     found: dict[str, Any] = {}
     for f, side in zip(main, sides, strict=True):
-        found |= {f.rows: side.mean, f.mean: side.mu, f.precision.site: side.precision}
+        found[f.rows] = side.mean
+        found |= {f.mean: side.mu} if f.mean else {}
+        if f.precision.site:
+            found[f.precision.site] = f.precision.value(side.precision)
         if f.groups(p):
             found |= dict(zip(links(f), (side.B, side.ridge), strict=True))
     return found, own
+
+
+def formed(main: Sequence[Factor], sides: Sequence[Side], h: Any) -> list[Side]:
+    """Two factors in coordinates in which both precisions are diagonal, and equal if none is given.
+
+    With u -> A u and v -> A^-T v all products stay, P becomes A^-T P A^-1, and the precision Q of v becomes
+    A Q A'. Let P = L L' and L'Q L = R diag(w) R'. With A = E^-1 R'L' and a diagonal E, P becomes E^2 and Q
+    becomes w E^-2. So E^2 = w^(1/2) makes them equal, and a given precision c fixes E^2 = c, or w E^-2 = c.
+    """
+    one, two = sides
+    L = jnp.linalg.cholesky(one.precision)
+    w, R = jnp.linalg.eigh(L.T @ two.precision @ L)
+    w = jnp.maximum(w, jnp.finfo(w.dtype).tiny)
+    given = [None if f.precision.site else 1 / getattr(h, f.precision.sd) ** 2 for f in main]
+    if given[0] is not None and given[1] is not None:
+        square = jnp.sqrt(w * given[0] / given[1])
+    elif given[1] is not None:
+        square = w / given[1]
+    else:
+        square = jnp.sqrt(w) if given[0] is None else jnp.full_like(w, given[0])
+    A = (R.T @ L.T) / jnp.sqrt(square)[:, None]
+    back = jnp.linalg.solve(L.T, R) * jnp.sqrt(square)  # A^-1
+
+    def turned(side: Side, A: jax.Array, diagonal: jax.Array) -> Side:
+        B = None if side.B is None else side.B @ A.T
+        new = side._replace(mean=side.mean @ A.T, mu=side.mu @ A.T, B=B)
+        return new._replace(precision=jnp.diag(diagonal))
+
+    return [turned(one, A, square), turned(two, back.T, w / square)]
 
 
 def links(f: Factor) -> tuple[str, str]:
@@ -54,8 +93,9 @@ def starts(
     further axes, which other matrices have, stay small. mu and the precision fit these rows: with a wide
     prior the first sweeps would overfit, and would not recover."""
     sides = [
-        bayes.certain(*(get(p, site) for site in (f.rows, f.mean, f.precision.site, *links(f))))
+        bayes.certain(get(p, f.rows), f.centre(p) + jnp.zeros(h.n_components), f.P(p, h), *B)
         for f in main
+        for B in [(get(p, site) for site in links(f))]
     ]
     M = len(data.cells.shape)
     a = unit ** (1 / M)

@@ -186,6 +186,8 @@ class Matrix:
         at = {f.rows: get(q, f.rows)["mean"] for f in self.every}
         links = [f"{f.link}.{key}" for f in self.biases for key in f.groups(q)]
         at |= {site: get(q, site)["mean"] for site in links}
+        for f in [f for f in self.biases if f.precision.site]:
+            at[f.precision.site] = f.precision.value(law.expected_P(f, q, h))
         for f in self.biases:
             own = self.bias(put(q, at), data, f, h, target, weight)
             at[f.rows] = own.mean

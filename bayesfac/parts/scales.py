@@ -88,10 +88,12 @@ def turned(every: Factors, groups: Groups, p: Any, h: Any, t: jax.Array, Q: jax.
 
 
 def lowest(every: Factors, groups: Groups, p: Any, data: Any, h: Any) -> Any:
-    """The scales at which J is lowest: a e^-2t + b e^2t + d t."""
+    """The scales at which J is lowest: a e^-2t + b e^2t + d t. Of the two forms of the root, one also holds
+    where a or b is 0."""
     eye = jnp.eye(groups[0][0].width(h))
     a, b, _, d = both(every, groups, p, data, h, eye)
-    t = jnp.log((jnp.sqrt(d**2 + 16 * a * b) - d) / (4 * b)) / 2
+    root = jnp.sqrt(d**2 + 16 * a * b)
+    t = jnp.log(jnp.where(d > 0, 4 * a / (root + d), (root - d) / (4 * b))) / 2
     return turned(every, groups, p, h, t, eye)
 
 
@@ -102,7 +104,15 @@ def rescaled(key: jax.Array, every: Factors, groups: Groups, p: Any, data: Any, 
         return mixed(key, every, groups, p, data, h)
     eye = jnp.eye(moved[0].width(h))
     a, b, c, _ = both(every, groups, p, data, h, eye)
-    return turned(every, groups, p, h, balance(key, a, b, c), eye)
+    # one group has precisions that move with its rows, the other has none: e^2t or e^-2t is Gamma
+    one, two = ([moves(every, f) for f in group] for group in groups)
+    if all(two) and not any(one):
+        t = jnp.log(jax.random.gamma(key, -c / 2, b.shape, b.dtype) / b) / 2
+    elif all(one) and not any(two):
+        t = -jnp.log(jax.random.gamma(key, c / 2, a.shape, a.dtype) / a) / 2
+    else:
+        t = balance(key, a, b, c)
+    return turned(every, groups, p, h, t, eye)
 
 
 def free(every: Factors, f: Factor) -> bool:

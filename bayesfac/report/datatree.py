@@ -124,6 +124,7 @@ def _provenance(fit: Any) -> dict[str, Any]:
     hyper = {k: v for k, v in settings if isinstance(v, str) or not np.iterable(v)}
     engine = {"name": type(fit.engine).__name__, **vars(fit.engine)}
     about = {"method": fit.name, "hyper": hyper, "engine": engine, "seed": fit.seed}
+    about |= {"recipe": fit.method.recipe} if fit.method.recipe else {}
     return {**about, "seconds": fit.seconds, "partial": fit.partial, "info": fit.info}
 
 

@@ -240,7 +240,8 @@ def _read(source: Any, gauge: Any) -> tuple[dict[str, np.ndarray], Sequence[Any]
             raise ValueError(
                 "Expected gauge= for a DataTree without the attribute 'method', got none"
             )
-        return draws, gauge or gauge_of(lookup(json.loads(source.attrs["method"])), draws)
+        made = source.attrs.get("recipe", source.attrs.get("method", ""))
+        return draws, gauge or gauge_of(lookup(json.loads(made)), draws)
     if source.draws is None:
         raise ValueError(f"Expected a fit with draws, got the point fit {source.name!r}")
     draws = dict(source.draws)

@@ -1,0 +1,184 @@
+"""Laws of the observations given their scores, as a user names them in `bf.factorization`.
+
+Each law is a record of its settings, and makes a part of `parts/observed/`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.laws.empirical_bayes import Early, Observe, normal
+from bayesfac.core.laws.ordinal import levelled
+from bayesfac.parts.estimate import noise_choices
+from bayesfac.parts.observed import normal as normal_part
+from bayesfac.parts.observed import thresholds as cuts
+from bayesfac.parts.observed.normal import spread
+from bayesfac.parts.observed.ordinal import Ordinal as OrdinalPart
+
+
+class Evidence(NamedTuple):
+    """What empirical Bayes needs of a law: values that scores explain, their standard deviation, the law's
+    own parameters, and `observe` (see `core/laws/empirical_bayes.py`)."""
+
+    y: jax.Array
+    unit: Any
+    own: Any
+    observe: Observe
+    early: Early | None = None
+
+
+@dataclass(frozen=True)
+class Law(ABC):
+    """What all laws have."""
+
+    cite: ClassVar[str]
+    model: ClassVar[str]  # the law of a value y given its score x
+    example: ClassVar[dict[str, float]]  # settings for tests
+    has_update: ClassVar[bool] = True  # whether sweeps of modes are its solver
+
+    def settings(self) -> dict[str, Any]:
+        """{setting: its default}."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @abstractmethod
+    def part(self, name: str) -> Any:
+        """The law as a part of the method of this name."""
+
+    @abstractmethod
+    def filled(self, data: Any, h: Any, name: str) -> Any:
+        """The settings completed and checked; values that the law cannot have are refused."""
+
+    def scale(self, data: Any) -> float:
+        """The scale of the scores of a good fit."""
+        return 1.0
+
+    @abstractmethod
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        """For the start of a point fit."""
+
+    def settled(self, p: Any, own: Any) -> tuple[dict[str, Any], Any]:
+        """{site: value} of the law's own parameters at the end of empirical Bayes, and a factor of the
+        precisions of all rows."""
+        return dict(own), 1.0
+
+    def choices(self, data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
+        """Candidates of its settings, for held-out cells."""
+        return []
+
+    @abstractmethod
+    def few(self, key: jax.Array) -> Any:
+        """Data for tests."""
+
+    def sampler(self) -> dict[str, Any]:
+        """Entries of the record's group `gibbs`."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Normal(Law):
+    """Real values with a noise that is learned: y ~ N(m + x, 1 / alpha), alpha ~ Gamma(shape, rate).
+
+    Parameters
+    ----------
+    alpha : float, optional
+        A number fixes the precision of the noise.
+    alpha_shape, alpha_rate : float
+        The prior of alpha. If the rate is None, it is the variance of the values.
+    """
+
+    alpha: float | None = None
+    alpha_shape: float = 1.0
+    alpha_rate: float | None = None
+    cite: ClassVar[str] = "salakhutdinov2008bpmf"
+    model: ClassVar[str] = "N(m + x, 1 / alpha),  alpha ~ Gamma(alpha_shape, alpha_rate)"
+    example: ClassVar[dict[str, float]] = {"alpha_shape": 2.0, "alpha_rate": 1.0}
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"offset": None}
+
+    def part(self, name: str) -> Any:
+        return normal_part.Normal()
+
+    def filled(self, data: Any, h: Any, name: str) -> Any:
+        return normal_part.Normal().prepare(data, h)
+
+    def scale(self, data: Any) -> float:
+        return data.spread
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        y = data.y - h.offset
+        alpha = jnp.asarray(normal_part.Normal().precision(p, h), y.dtype)
+        own = alpha, jnp.zeros((), y.dtype)
+        return Evidence(y, spread(data), own, normal(y, h.alpha_shape, h.alpha_rate, h.alpha))
+
+    def settled(self, p: Any, own: Any) -> tuple[dict[str, Any], Any]:
+        """A point predicts with the noise alone, so the noise must include the variance of the scores. All
+        precisions get the same factor, so that the modes of the rows stay where they are."""
+        if p.alpha is None:
+            return {}, 1.0
+        alpha, variance = own
+        share = 1 / (1 + alpha * variance)
+        return {"alpha": share * alpha}, share
+
+    def choices(self, data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
+        return noise_choices(data, h, chosen)
+
+    def few(self, key: jax.Array) -> Ratings:
+        return few_ratings(key)
+
+    def sampler(self) -> dict[str, Any]:
+        return {"divisible": True}
+
+
+@dataclass(frozen=True)
+class Ordinal(Law):
+    """Levels, as stars: P(y <= r) = F(theta_r - x), with thresholds that are learned.
+
+    Parameters
+    ----------
+    link : "probit" or "logistic"
+        F is the normal or the logistic distribution function. Gibbs needs "probit".
+    thresholds : "shared" or "user"
+        Whether all users have the same thresholds, or each has their own about the population's.
+    scale_shift, scale_gap : float
+        Of users: the standard deviation of the first threshold, and of the logarithm of each gap.
+    """
+
+    link: str = "probit"
+    thresholds: str = "shared"
+    scale_shift: float = 0.5
+    scale_gap: float = 0.3
+    cite: ClassVar[str] = "koren2011ordrec"
+    model: ClassVar[str] = "level r with probability F(theta_r - x) - F(theta_(r-1) - x)"
+    example: ClassVar[dict[str, float]] = {}
+    has_update: ClassVar[bool] = False
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"levels": None}
+
+    def part(self, name: str) -> Any:
+        return OrdinalPart(name)
+
+    def filled(self, data: Any, h: Any, name: str) -> Any:
+        h = levelled(data, h, name)
+        cuts.checked(h)
+        return h
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        y = (data.y - data.mean) / data.spread
+        return Evidence(y, 1.0, cuts.own(p), cuts.observer(p, data, h), cuts.as_values(y))
+
+    def few(self, key: jax.Array) -> Ratings:
+        return few_ratings(key, levels=4)
+
+    def sampler(self) -> dict[str, Any]:
+        alone = ("thresholds",)
+        return {
+            "divisible": True,
+            "row_moves": lambda hyper: alone if hyper.link == "probit" else None,
+        }

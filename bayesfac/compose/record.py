@@ -1,0 +1,160 @@
+"""The record of a composed factorization."""
+
+from collections import namedtuple
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+
+from bayesfac.compose.laws import Law
+from bayesfac.compose.priors import Prior
+from bayesfac.compose.start import start_of
+from bayesfac.compose.words import header
+from bayesfac.core import checks
+from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.method import Choose, Method, Notes, lookup
+from bayesfac.parts.composition import Composition, composed
+from bayesfac.parts.factors import Factor
+from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.precisions import Gammas
+
+TABLES = {"user": "U", "item": "V"}
+STEPS = [
+    10 ** (-step / 8) for step in range(-6, 7)
+]  # of the scales that held-out cells choose from
+UNTRIED = (
+    "the settings of this factorization follow from the data, and nobody has tried them on others: "
+    "bf.compare(...) with a fit of a method of bf.methods() says whether it predicts better"
+)
+
+
+class Recipe(NamedTuple):
+    """What a factorization is made of."""
+
+    rows: Prior
+    columns: Prior
+    observed: Law
+    biases: bool
+    features: bool
+    n_components: int
+    name: str
+
+    def plain(self) -> dict[str, Any]:
+        """The recipe for JSON."""
+        parts: dict[str, Any] = {
+            "rows": self.rows, "columns": self.columns, "observed": self.observed
+        }  # fmt: skip
+        tables = {e: {"part": type(part).__name__, **asdict(part)} for e, part in parts.items()}
+        return self._asdict() | tables
+
+    @property
+    def sides(self) -> dict[str, Prior]:
+        return {"user": self.rows, "item": self.columns}
+
+
+@cache
+def made(recipe: Recipe) -> Method:
+    """The record; one for each recipe, so that its programs are compiled once."""
+    law, s = recipe.observed, structure(recipe)
+    Hyper = named_tuple("Hyper", recipe, settings(recipe))
+
+    def prepare(data: Any, h: Any) -> Any:
+        checks.count(h, "n_components", min(data.shape), "the smaller of users and items")
+        h, scale = law.filled(data, h, recipe.name), law.scale(data)
+        for prior in dict.fromkeys(recipe.sides.values()):
+            h = prior.filled(h, scale)
+        if recipe.biases:
+            h = checks.filled(h, bias_rate=scale**2 / 10)
+            checks.positive(h, "bias_shape", "bias_rate")
+        if recipe.features:
+            checks.positive(h, "ridge_shape", "ridge_rate")
+        checks.one_of(h, "scales", ("estimated", "joint"))
+        return h
+
+    def example(key: jax.Array) -> tuple[Any, Any]:
+        data = law.few(key)
+        values = law.example | recipe.rows.example | recipe.columns.example
+        own = {name: value for name, value in values.items() if name in Hyper._fields}
+        return data, prepare(data, Hyper(n_components=2, scales="joint")._replace(**own))
+
+    def candidates(data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if found := law.choices(data, h, chosen):
+            return found
+        free = [f.precision.sd for f in s.main if not f.precision.site]
+        free = [name for name in free if getattr(h, name) is None]
+        if not free or free[0] in chosen:
+            return []
+        first = prepare(data, checks.sized(h, data)._replace(**chosen))
+        return [{name: getattr(first, name) * step for name in free} for step in STEPS]
+
+    observed = law.part(recipe.name)
+    sites = Composition(None, s, observed, "").dims()
+    Params = named_tuple("Params", recipe, dict.fromkeys(sites, (Any, None)))
+    c = Composition(Params, s, observed, "")
+    solver = {"start": start_of(c, law)} | ({} if law.has_update else {"update": None})
+    return composed(
+        recipe.name, cite=recipe.rows.cite, home="", data=Ratings, Params=Params, Hyper=Hyper,
+        structure=s, observed=observed, example=example, prepare=prepare,
+        solver=solver if law.has_update else {**solver, "update": None}, gibbs=law.sampler(),
+        choose=Choose(candidates=candidates), notes=Notes(remarks=lambda p, data, h: [UNTRIED]),
+        recipe=recipe.plain(), header=partial(header, recipe),
+    )  # fmt: skip
+
+
+def structure(recipe: Recipe) -> Matrix:
+    """The factors of both axes, and their biases."""
+    shared = type(recipe.rows) is type(recipe.columns)
+    links = ("B", "ridge") if recipe.features else ("", "")
+    user, item = (
+        prior.factor(axis, TABLES[axis], shared)._replace(link=links[0], ridge=links[1])
+        for axis, prior in recipe.sides.items()
+    )
+    if not recipe.biases:
+        return Matrix((user, item))
+    links = ("C", "ridge_bias") if recipe.features else ("", "")
+
+    def bias(axis: str) -> Factor:
+        own = Gammas(f"tau_bias.{axis}", "bias_shape", "bias_rate", dims=())
+        return Factor(axis, f"bias_{axis}", own, "", *links, bias=True)
+
+    return Matrix((user, item), (bias("user"), bias("item")))
+
+
+def settings(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
+    """{setting: (type, default)}; an error where both sides want different values of one setting."""
+    found: dict[str, Any] = {"n_components": recipe.n_components}
+    for axis, prior in recipe.sides.items():
+        for name, value in prior.settings(axis).items():
+            if found.setdefault(name, value) != value:
+                raise ValueError(
+                    f"Expected the same {name} for rows and columns, got {found[name]} and {value}: a "
+                    "factorization has one setting of each name"
+                )
+    found |= recipe.observed.settings()
+    if recipe.biases:
+        found |= {"bias_shape": 1.0, "bias_rate": None}
+    if recipe.features:
+        found |= {"ridge_shape": 1.0, "ridge_rate": 0.1}
+    found |= {"scales": "estimated"}
+    usual: dict[str, Any] = {"levels": tuple[float, ...] | None}
+    return {
+        name: (usual.get(name, float | None if value is None else type(value)), value)
+        for name, value in found.items()
+    }
+
+
+def named_tuple(name: str, recipe: Recipe, of: Mapping[str, tuple[Any, Any]]) -> Any:
+    """A class of named tuples, {field: (type, default)}, whose values are pickled with the recipe."""
+    values = [value for _, value in of.values()]
+    kind: Any = namedtuple(name, [*of], defaults=values)  # type: ignore[misc]
+    kind.__annotations__ = {field: known for field, (known, _) in of.items()}
+    kind.__module__ = __name__
+    kind.__reduce__ = lambda self: (restored, (recipe.plain(), name, (*self,)))  # type: ignore[method-assign, misc]
+    return kind
+
+
+def restored(recipe: Mapping[str, Any], name: str, values: tuple) -> Any:
+    """A value of `Params` or `Hyper` in another process."""
+    return getattr(lookup(recipe), name)(*values)
