@@ -15,7 +15,7 @@ from bayesfac.core.laws.empirical_bayes import Seen, biases
 from bayesfac.core.programs import compiled_for
 from bayesfac.parts.composition import Composition
 from bayesfac.parts.estimate import estimated
-from bayesfac.parts.matrix import Matrix, ordered
+from bayesfac.parts.matrix import Matrix, codes
 from bayesfac.parts.sites import put
 
 LEAST = 1e-4  # smallest variance of biases, as a share of that of the scores
@@ -47,7 +47,7 @@ def start_of(c: Composition, law: Law) -> Any:
         usual = {"rate": seen.unit, "beta0": 0.01, "ridge_shape": 1.0, "ridge_rate": 0.1}
         scales = Scales(**{name: getattr(h, name, usual.get(name)) for name in Scales._fields})
         given = seen.y, seen.unit, seen.own, seen.observe, seen.early
-        rows, known = estimated(s.main, p, data, scales, *given)
+        rows, known = estimated(s.main, p, data, h, *given, scales=scales)
         sites, share = law.settled(p, known)
         scaled = {k: share * v if k in learned else v for k, v in (found | rows).items()}
         return put(p, scaled | sites)
@@ -61,7 +61,7 @@ def _beside_biases(s: Matrix, seen: Evidence, data: Any) -> tuple[Evidence, dict
     offsets = jnp.zeros_like(seen.y)
     for f, b in zip(s.biases, biases(data.cells, seen.y - jnp.mean(seen.y)), strict=True):
         found |= {f.rows: b, f.precision.site: 1 / (jnp.mean(b**2) + LEAST * seen.unit**2)}
-        offsets += b[ordered(data.cells, f)[1]]
+        offsets += b[codes(data.cells, f)]
 
     def observe(own: Any, x: jax.Array, variance: jax.Array) -> Seen:
         new = seen.observe(own, x + offsets, variance)

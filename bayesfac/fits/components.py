@@ -98,7 +98,8 @@ def _numbers(fit: Fitted, step: int) -> np.ndarray:
         for draw in range(0, length, step):
             flat = {site: np.asarray(x[chain, draw], np.float64) for site, x in draws.items()}
             p = from_sites(fit.method, flat)
-            found.append(above_noise(p.U, p.V, p.alpha, card.row_counts, card.col_counts))
+            noise = fit.method.parts.observed.precision(p, fit.hyper)
+            found.append(above_noise(p.U, p.V, noise, card.row_counts, card.col_counts))
     return np.reshape(found, (chains, -1))
 
 

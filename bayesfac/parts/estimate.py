@@ -26,18 +26,19 @@ SMALL = 0.1  # size of the start's random factors besides the biases
 
 def estimated(
     main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float, own: Any,
-    observe: Observe, early: Early | None = None, cells: Any = None,
+    observe: Observe, early: Early | None = None, cells: Any = None, scales: Any = None,
 ) -> tuple[dict[str, Any], Any]:  # fmt: skip
     """{site: value} of factors, with scales for a point fit, and the law's own parameters. `y` are the values
     that scores explain, and `unit` is their standard deviation. `cells` are those of all matrices, if there
-    are several.
+    are several. `scales` has the settings of empirical Bayes, if h lacks some.
 
     Precisions may be any matrices on the way. At the end two factors take coordinates in which their
     precisions have the forms of their laws (`formed`).
     """
     x = [data.x.get(f.axis) if f.link else None for f in main]
-    begun = starts(main, p, data, h, y, unit)
-    sides, own = bayes.estimated(begun, Problem(cells or data.cells, x, h, observe, early), own)
+    begun = starts(main, p, data, h, y, unit, scales or h)
+    problem = Problem(cells or data.cells, x, scales or h, observe, early)
+    sides, own = bayes.estimated(begun, problem, own)
     if not all(isinstance(f.precision, Wishart) for f in main):
         sides = formed(main, sides, h)
     found: dict[str, Any] = {}
@@ -86,7 +87,7 @@ def links(f: Factor) -> tuple[str, str]:
 
 
 def starts(
-    main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float
+    main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float, scales: Any
 ) -> list[list[Side]]:
     """The factors of p, and factors whose first components are biases of the axes of the data: component m is
     the bias of axis m times a constant of every other axis. Their mean is in the first of them. Factors of
@@ -109,7 +110,7 @@ def starts(
         rows = SMALL * side.mean
         if m < M:
             rows = rows.at[:, :M].set(a).at[:, m].set(found[m] / a ** (M - 1))
-        begun.append(bayes.fitted(side._replace(mean=rows), h)._replace(B=side.B, ridge=side.ridge))
+        begun.append(bayes.fitted(side._replace(mean=rows), scales)._replace(B=side.B, ridge=side.ridge))
     return [sides, begun]
 
 

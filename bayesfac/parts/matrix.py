@@ -44,9 +44,14 @@ CELLS = 5000  # number of cells whose predictions a probe sums
 Pair = tuple[jax.Array, jax.Array]
 
 
-def ordered(cells: Any, f: Factor) -> tuple[Any, Any]:
-    """The cells sorted by the axis of a factor, and the numbers of their labels on that axis."""
-    return (cells.by_row, cells.row) if f.axis == "user" else (cells.by_col, cells.col)
+def ordered(cells: Any, f: Factor) -> Rows:
+    """The cells sorted by the axis of a factor."""
+    return cells.by_row if f.axis == "user" else cells.by_col
+
+
+def codes(cells: Any, f: Factor) -> jax.Array:
+    """The numbers of the cells' labels on the axis of a factor."""
+    return cells.row if f.axis == "user" else cells.col
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Matrix:
     def offsets(self, p: Any, cells: Any, without: Factor | None = None) -> Any:
         """The biases at the cells, but one."""
         own = (f for f in self.biases if f != without)
-        return sum((get(p, f.rows)[ordered(cells, f)[1]] for f in own), 0.0)
+        return sum((get(p, f.rows)[codes(cells, f)] for f in own), 0.0)
 
     def scores(self, p: Any, data: Any) -> jax.Array:
         one, two = self.main
@@ -109,7 +114,7 @@ class Matrix:
         if centre is not None:
             one, two = (centre, v) if f.axis == "user" else (u, centre)
             target = target - inner(one, two, cells)
-        mine, faced = ordered(cells, f)[0], v if f.axis == "user" else u
+        mine, faced = ordered(cells, f), v if f.axis == "user" else u
         P = f.P(p, h)
         shift = P @ get(p, f.mean) if f.mean else jnp.zeros(len(P), P.dtype)
         own = P + zeros * faced.T @ faced if zeros else P
@@ -117,7 +122,7 @@ class Matrix:
 
     def bias(self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any) -> Any:
         """A ridge regression on the constant 1."""
-        cells, mine = data.cells, ordered(data.cells, f)[0]
+        cells, mine = data.cells, ordered(data.cells, f)
         u, v = (get(p, g.rows) for g in self.main)
         rest = target - self.offsets(p, cells, f) - inner(u, v, cells)
         ones = jnp.ones((len(v if f.axis == "user" else u), 1), u.dtype)
@@ -137,7 +142,7 @@ class Matrix:
         u, v = (get(p, f.rows) for f in self.main)
         mean, variance = bilinear(u, v, query, *(new_row(f, p, query, h) for f in self.main))
         for f in self.biases:
-            code = query.row if f.axis == "user" else query.col
+            code = codes(query, f)
             own = pick(get(p, f.rows), code)
             if isinstance(query, Grid):
                 mean += own[:, None] if f.axis == "user" else own
@@ -177,7 +182,7 @@ class Matrix:
         one, two = self.main
         x, variance = moments(get(q, one.rows), get(q, two.rows), cells)
         for f in self.biases:
-            b, at = get(q, f.rows), ordered(cells, f)[1]
+            b, at = get(q, f.rows), codes(cells, f)
             x, variance = x + b["mean"][at], variance + b["var"][at]
         return x, variance
 
@@ -206,7 +211,7 @@ class Matrix:
         at = put(q, {f.rows: get(q, f.rows)["mean"] for f in self.biases})
         offsets, wide = self.offsets(at, data.cells), jnp.zeros(())
         for f in self.biases:
-            wide += get(q, f.rows)["var"][ordered(data.cells, f)[1]]
+            wide += get(q, f.rows)["var"][codes(data.cells, f)]
         return widened(key, q, data.cells, lambda x, v: bound(offsets + x, wide + v))
 
 
