@@ -6,8 +6,6 @@ another order at every commit.
 """
 
 import importlib
-import random
-import subprocess
 import time
 from collections import Counter
 from dataclasses import replace
@@ -23,6 +21,7 @@ from tests.tools import (  # noqa: F401  # add their own to MUTANTS
     mutants_of_machines,
     mutants_of_topics,
 )
+from tests.tools.by_commit import shuffled
 from tests.tools.mistaken import ROOT, caught, mistakes
 from tests.tools.mutants import MUTANTS
 
@@ -69,10 +68,8 @@ def test_what_changes_nothing_is_not_caught():
 
 def order():
     """The names of all mistakes that were caught before, in an order that the commit decides."""
-    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout or "no git"
     proven = [mistake.what for mistake in mistakes("[!_]*.toml")]
-    return random.Random(commit).sample(names := sorted([*proven, *MUTANTS]), len(names))
+    return shuffled(sorted([*proven, *MUTANTS]))
 
 
 @pytest.mark.timeout(900)

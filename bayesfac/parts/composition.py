@@ -57,12 +57,6 @@ class Composition:
         return self.structure.at(h)
 
     @property
-    def bounded(self) -> bool:
-        """Whether VB has a law. There is none for levels of factors."""
-        known = not any(f.level for f in self.structure.every)
-        return known and isinstance(self.structure, Believed) and isinstance(self.observed, Bounded)
-
-    @property
     def limited(self) -> bool:
         """Whether components may vanish, so that their number is an upper limit: one precision for each
         component is common to the rows of all axes, and values have a noise to compare components with."""
@@ -203,8 +197,15 @@ class Composition:
         return self.params(found)
 
     # -- the variational law ------------------------------------------------------------------------------
-    def variational(self) -> Variational:
-        """Every row normal with its own covariance, all other sites independent."""
+    def variational(self) -> Variational | None:
+        """The record of VB: that of the law, or every row normal with its own covariance and all other sites
+        independent. None: the parts have none, as for levels of factors."""
+        if hasattr(self.observed, "variational"):
+            return self.observed.variational(self.structure)
+        known = not any(f.level for f in self.structure.every)
+        bounded = isinstance(self.structure, Believed) and isinstance(self.observed, Bounded)
+        if not (known and bounded):
+            return None
 
         def begin(p: Any, data: Any, h: Any) -> Any:
             found = factor_beliefs.begin(self.at(h).every, p, data, h)
@@ -309,7 +310,7 @@ def composed(
         "predict": c.predict,
         "solver": Solver(c.update, held=c.held)._replace(**(solver or {})),
         "gibbs": Sampler(laws, augment, (moves or {}) | c.moves())._replace(**(gibbs or {})),
-        "variational": c.variational() if c.bounded else None,
+        "variational": c.variational(),
         "axes": Axes(c.dims(), c.gauge)._replace(**(axes or {})),
     }
     return Method(**(made | {"name": name, "parts": c, "Params": Params, "Hyper": Hyper} | own))

@@ -110,7 +110,9 @@ def starts(
         rows = SMALL * side.mean
         if m < M:
             rows = rows.at[:, :M].set(a).at[:, m].set(found[m] / a ** (M - 1))
-        begun.append(bayes.fitted(side._replace(mean=rows), scales)._replace(B=side.B, ridge=side.ridge))
+        begun.append(
+            bayes.fitted(side._replace(mean=rows), scales)._replace(B=side.B, ridge=side.ridge)
+        )
     return [sides, begun]
 
 

@@ -70,7 +70,8 @@ class Observed(Protocol):
     with sites that have no conditional, where J is lower; moves, {name: f(key, p, x, data, h)}; precision(p,
     h), that of values about their scores; grown(p, t, x, data, h), p with thresholds times e^t, where they
     grow with the scores, and the log density at the scores x with the Jacobian; floating, the fields of
-    thresholds that absorb a shift of scores; below, if `bound` is one of the ELBO.
+    thresholds that absorb a shift of scores; below, if `bound` is one of the ELBO;
+    variational(s), the record of VB for a structure, of laws that bring their own.
     """
 
     # {field: axes}
@@ -97,8 +98,8 @@ class Observed(Protocol):
 
 @runtime_checkable
 class Bounded(Protocol):
-    """What VB asks of a law. If its expectation has no closed form, it lacks this: a method then brings its
-    own (`observed/likelihood_law.py`), or has no VB."""
+    """What VB asks of a law. If its expectation has no closed form, it lacks this: it then brings its own
+    `variational` (`observed/level_beliefs.py`), or there is no VB."""
 
     # the beliefs of its sites, at a point
     def begin(self, p: Any, data: Any, h: Any) -> dict[str, Belief]: ...

@@ -93,9 +93,8 @@ def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, ke
         np.testing.assert_allclose(found[site] / found["alpha"], value / 4)
 
 
-def test_vb_of_biases_with_learned_precisions_is_not_offered():
-    assert not REGISTRY["fm"].parts.bounded and REGISTRY["fm"].variational is None
-    assert REGISTRY["pmf"].parts.bounded and REGISTRY["pmf"].variational
+def test_vb_of_levels_of_factors_is_not_offered():
+    assert REGISTRY["fm"].variational is None and REGISTRY["pmf"].variational
 
 
 def test_methods_keep_the_moves_of_their_parts():

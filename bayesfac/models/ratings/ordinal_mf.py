@@ -30,27 +30,21 @@ VB works with both links. A user's row and first threshold have one joint normal
 (EM).
 """
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import levelled
-from bayesfac.core.math import inner, row_sums
+from bayesfac.core.math import inner
 from bayesfac.core.method import register
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared.normal_wishart import SIDES
-from bayesfac.parts import factor_beliefs
 from bayesfac.parts.composition import composed
 from bayesfac.parts.estimate import estimated
-from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
-from bayesfac.parts.observed import likelihood_law
-from bayesfac.parts.observed import threshold_law as law
 from bayesfac.parts.observed import thresholds as cuts
 from bayesfac.parts.observed.ordinal import Ordinal
 from bayesfac.parts.sites import put
@@ -113,51 +107,6 @@ def model(data: Ratings, hyper: Hyper) -> None:
     cuts.sample(inner(U, V, data.cells), data, hyper)
 
 
-# -- the variational law: see `likelihood_law.py` and `threshold_law.py` in parts/observed/ ---------------
-def begin(p: Params, data: Ratings, hyper: Hyper) -> dict[str, Any]:
-    free = p.centre if p.theta is None else cuts.rising.inv(p.theta)
-    return factor_beliefs.begin(SIDES, p, data, hyper) | law.begin(p.U, p.centre, free)
-
-
-def moved(q: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Hyper) -> Any:
-    """The sites that are points, after a step that increases the ELBO, row by row."""
-    t, (c, s) = law.points(q), law.prior_of_points(q, *cuts.population(hyper))
-
-    def density(t: jax.Array) -> jax.Array:
-        log_likelihood = partial(of_cells, law.with_points(q, t), data, hyper)
-        each = likelihood_law.expected(log_likelihood, x, variance)
-        fit = jnp.sum(each)[None] if q.theta is None else row_sums(data.cells.by_row, each)
-        return fit - 0.5 * jnp.sum(((t - c) / s) ** 2, 1)
-
-    free = t if q.theta is None else jnp.pad(t, ((0, 0), (1, 0)))
-    most = cuts.bend(free, law.at(q, t), data, hyper)[:, free.shape[1] - t.shape[1] :]
-    return law.with_points(q, law.climbed(t, most, density))
-
-
-def of_cells(q: Any, data: Ratings, hyper: Hyper, x: jax.Array) -> jax.Array:
-    """The log likelihood of every rating at x, which is relative to the first threshold if users have one."""
-    return cuts.log_likelihood(law.at(q, law.points(q)), x, data, hyper)
-
-
-def energy(q: Any, data: Ratings, hyper: Hyper) -> jax.Array:
-    own = law.energy(q, *cuts.population(hyper))
-    return factor_beliefs.energy(SIDES, q, data, hyper) + own
-
-
-def prior(q: Any, f: Factor, data: Ratings, hyper: Hyper) -> tuple[jax.Array, jax.Array]:
-    return law.prior(q, f, data, hyper, cuts.population(hyper)[1])
-
-
-def update_laws(q: Any, data: Ratings, hyper: Hyper) -> Any:
-    return law.update(factor_beliefs.update(SIDES, q, data, hyper), *cuts.population(hyper))
-
-
-VARIATIONAL = likelihood_law.record(
-    begin, moved, of_cells, energy, partial(law.laws, SIDES), Matrix(SIDES), prior, update_laws,
-    split=law.split,
-)  # fmt: skip
-
-
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:
     data = few_ratings(key, levels=4)
     return data, prepare(data, Hyper(2, beta0=2.0, rate=1.2, scales="joint"))
@@ -173,6 +122,5 @@ METHOD = register(
             row_moves=lambda hyper: ("thresholds",) if hyper.link == "probit" else None,
             divisible=True,
         ),
-        variational=VARIATIONAL,
     )
 )  # fmt: skip

@@ -10,6 +10,8 @@ import jax
 
 from bayesfac.core.laws.ordinal import Between, Levels
 from bayesfac.core.math import total
+from bayesfac.core.method import Variational
+from bayesfac.parts.observed import level_beliefs
 from bayesfac.parts.observed import thresholds as cuts
 
 
@@ -55,6 +57,10 @@ class Ordinal(NamedTuple):
 
     def sampled(self, p: Any, x: jax.Array, data: Any, h: Any) -> None:
         cuts.sample(x, data, h)
+
+    def variational(self, s: Any) -> Variational | None:
+        """For both links, of a matrix without biases."""
+        return None if s.biases else level_beliefs.record(s)
 
     def predict(self, p: Any, query: Any, h: Any, s: Any) -> Levels:
         """The levels, chosen as the median."""

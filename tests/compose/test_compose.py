@@ -1,0 +1,269 @@
+"""Factorizations that a user composes."""
+
+import pickle
+import subprocess
+import sys
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bayesfac as bf
+from bayesfac import compose
+from bayesfac.core.errors import UnknownName
+from bayesfac.core.laws.sides import Side
+from bayesfac.core.method import REGISTRY, gauge_of, log_joint, settle
+from bayesfac.parts.estimate import formed
+from bayesfac.parts.factors import Factor
+from bayesfac.parts.precisions import Gammas, Given, Wishart
+from bayesfac.testing import CHECKS
+from bayesfac.testing.tools import points
+from tests.tools.by_commit import shuffled
+
+PRIORS = [kind() for kind in compose.PRIORS.values()]
+LAWS = [kind() for kind in compose.LAWS.values()] + [bf.Ordinal(thresholds="user")]
+EVERY = {
+    made.name + ("" if law in LAWS[:-1] else "_of_users"): made
+    for rows, columns, law, biases in product(PRIORS, PRIORS, LAWS, (False, True))
+    for made in [bf.factorization(rows, columns, law, biases=biases)]
+}
+# what differs from combination to combination; what engines do with a record has tests of its own
+QUICK = (
+    "structure",
+    "sites",
+    "joint",
+    "parts",
+    "slopes",
+    "gauge",
+    "conditionals",
+    "descent",
+    "predict",
+)
+TABLE = bf.datasets.make_gaussian(60, 40, 2, noise=0.3, seed=0)[0]
+
+
+@pytest.mark.parametrize("name", shuffled(sorted(EVERY))[:2])
+def test_the_contract_of_some_combinations(name, key):
+    for check in QUICK:
+        CHECKS[check](EVERY[name], key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [*QUICK, "moves", "variational", "observed", "unseen", "mask"])
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_the_contract_of_every_combination(name, check, key):
+    CHECKS[check](EVERY[name], key)
+
+
+@pytest.mark.parametrize("check", ["moves", "descent"])
+@pytest.mark.parametrize(
+    "sides", [(bf.Spherical(), bf.Relevance()), (bf.NormalWishart(), bf.Spherical())]
+)
+def test_scales_of_given_against_learned_precisions(sides, check, key):
+    """The scale is then a Gamma number, and where J is lowest has no second root."""
+    CHECKS[check](bf.factorization(*sides), key)
+
+
+def test_vb_of_biases_with_learned_precisions(key):
+    CHECKS["variational"](bf.factorization(biases=True), key)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("bpmf", bf.factorization(bf.NormalWishart())),
+        ("ard_mf", bf.factorization(bf.Relevance())),
+        (
+            "ordinal_mf",
+            bf.factorization(bf.NormalWishart(), observed=bf.Ordinal(thresholds="user")),
+        ),
+    ],
+)
+def test_a_composition_is_the_method_of_the_paper(name, model, key):
+    """Up to constants: J, the joint, and the conditionals of all rows."""
+    method = REGISTRY[name]
+    data, hyper = method.example(key)
+    own = model.prepare(data, model.Hyper(**hyper._asdict()))
+    gaps = []
+    for p in points(method, key, data, hyper, 3):
+        q = model.Params(**{n: v for n, v in p._asdict().items() if n in model.Params._fields})
+        J = float(method.objective(p, data, hyper)), float(model.objective(q, data, own))
+        joint = log_joint(method, p, data, hyper), log_joint(model, q, data, own)
+        gaps.append([J[0] - J[1], float(joint[0] - joint[1])])
+    np.testing.assert_allclose(np.ptp(gaps, 0), 0, atol=1e-8)
+
+
+def test_a_point_of_any_priors_predicts_as_that_of_bpmf():
+    train, test = bf.split.holdout(TABLE, 0.1, seed=0)
+
+    def error(model):
+        fit = bf.fit(model, train, n_components=2, progress=False)
+        assert fit.converged
+        return bf.metrics.rmse(test.value, fit.predict(test).mean)
+
+    usual = error("bpmf")
+    assert error(bf.factorization(bf.Relevance())) == pytest.approx(usual, rel=1e-3)
+    assert error(bf.factorization(bf.Spherical(), bf.NormalWishart())) < 1.1 * usual
+    assert error(bf.factorization(bf.NormalWishart(), biases=True)) < 1.1 * usual
+
+
+def test_a_point_with_biases_begins_near_its_end(key):
+    model = bf.factorization(biases=True)
+    h = settle(model, TABLE, {"n_components": 2})
+    J = [
+        model.objective(p, TABLE, h)
+        for p in (model.init(key, TABLE, h), model.solver.start(key, TABLE, h))
+    ]
+    fit = bf.fit(model, TABLE, n_components=2, progress=False)
+    assert abs(J[1] - fit.trace.ravel()[-1]) < 0.1 * abs(J[0] - J[1])
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [(Gammas("t"), Gammas("t")), (Given("sd"), Wishart("L")), (Wishart("L"), Given("sd"))],
+)
+def test_factors_take_coordinates_in_which_precisions_have_their_forms(one, two, key):
+    """Products stay, and so does what both priors say of the rows."""
+    given = compose.start.Scales(2, 1.0, 0.01, 1.0, 0.1)
+    h = type("Settings", (), {"sd": 0.7, **given._asdict()})
+    main = Factor("user", "U", one), Factor("item", "V", two)
+    before = []
+    for number, own in enumerate(jax.random.split(key)):
+        a, b, c = jax.random.split(own, 3)
+        root = jax.random.normal(a, (2, 2))
+        P = root @ root.T + jnp.eye(2)
+        mean = jax.random.normal(b, (4 + number, 2))
+        before.append(Side(mean, jnp.zeros((4, 2, 2)), jax.random.normal(c, (2,)), P))
+    after = formed(main, before, h)
+    for f, side in zip(main, after, strict=True):
+        P = side.precision
+        np.testing.assert_allclose(P, jnp.diag(jnp.diag(P)), atol=1e-9)
+        if isinstance(f.precision, Given):
+            np.testing.assert_allclose(P, jnp.eye(2) / 0.7**2, rtol=1e-6)
+    if one == two:
+        np.testing.assert_allclose(after[0].precision, after[1].precision, rtol=1e-6)
+    for old, new in ((before, after),):
+        products = [u.mean @ v.mean.T for u, v in (old, new)]
+        np.testing.assert_allclose(*products, atol=1e-9)
+        for a, b in zip(old, new, strict=True):
+            squares = [jnp.sum((s.mean - s.mu) @ s.precision * (s.mean - s.mu), 1) for s in (a, b)]
+            np.testing.assert_allclose(*squares, rtol=1e-6)
+
+
+def test_components_of_mixed_precisions_change_signs_together():
+    model = bf.factorization(bf.NormalWishart(), bf.Relevance())
+    (free,) = gauge_of(model, ["U", "V", "mu_U", "mu_V", "Lambda_U", "tau_V"])
+    assert free.forms == ("Lambda_U",) and "Lambda_U" in free.signed and "tau_V" not in free.signed
+
+
+# -- recipes -----------------------------------------------------------------------------------------------
+MODEL = bf.factorization(bf.NormalWishart(), bf.Relevance(tau_shape=1.0), biases=True)
+
+
+def test_one_record_for_one_recipe():
+    again = bf.factorization(
+        bf.NormalWishart, bf.Relevance(tau_shape=1.0), bf.Normal(), biases=True
+    )
+    assert again is MODEL and compose.of_recipe(MODEL.recipe) is MODEL
+    assert pickle.loads(pickle.dumps(MODEL)) is MODEL
+    data, hyper = MODEL.example(jax.random.key(0))
+    assert pickle.loads(pickle.dumps(hyper)) == hyper
+    p = MODEL.init(jax.random.key(0), data, hyper)
+    assert type(pickle.loads(pickle.dumps(p))) is MODEL.Params
+    assert bf.factorization(bf.NormalWishart(), bf.Relevance(), biases=True) is not MODEL
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (
+            "model.toml",
+            'rows = "NormalWishart"\ncolumns = {part = "Relevance", tau_shape = 1.0}\nbiases = true\n',
+        ),
+        (
+            "model.json",
+            '{"rows": "NormalWishart", "columns": {"part": "Relevance", "tau_shape": 1.0}, "biases": true}',
+        ),
+    ],
+)
+def test_a_recipe_in_a_file(tmp_path, file, text):
+    (tmp_path / file).write_text(text)
+    assert compose.read(tmp_path / file) is MODEL
+
+
+def test_a_saved_fit_loads_in_another_process(tmp_path):
+    fit = bf.fit(MODEL, TABLE, n_components=2, progress=False)
+    fit.save(tmp_path / "fit")
+    assert bf.load(tmp_path / "fit").method is MODEL
+    code = "import sys, bayesfac as bf; print(bf.load(sys.argv[1]).predict(([0], [0])).mean[0])"
+    place = str(tmp_path / "fit")
+    said = subprocess.run(
+        [sys.executable, "-c", code, place], capture_output=True, text=True, check=True
+    )
+    assert float(said.stdout) == pytest.approx(float(fit.predict(([0], [0])).mean[0]))
+
+
+def test_draws_know_their_recipe():
+    fit = bf.fit(MODEL, TABLE, bf.Gibbs(5, 10, 1), n_components=2, progress=False)
+    tree = fit.datatree(TABLE)
+    assert set(bf.align(tree).turned) >= {"U", "V", "Lambda_U", "tau_V"}
+    assert "Relevance" in tree.attrs["recipe"]
+
+
+def test_what_a_model_prints():
+    said = repr(MODEL)
+    for text in (
+        "rows NormalWishart, columns Relevance, observed Normal",
+        "x_ij = u_i.v_j + b_i + c_j",
+        "tau_V         component",
+        "Engines: FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB.",
+    ):
+        assert text in said
+    levels = bf.factorization(observed=bf.Ordinal(), biases=True)
+    assert "VB: " in repr(levels) and "FixedPoint: " in repr(levels)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: bf.factorization(bf.Normal()), "Expected rows to be one of bf.NormalWishart()"),
+        (lambda: bf.factorization("bpmf"), "Expected rows to be one of .* got 'bpmf'"),
+        (
+            lambda: bf.factorization(observed=bf.Relevance()),
+            "Expected observed to be one of bf.Normal",
+        ),
+        (
+            lambda: bf.factorization(bf.NormalWishart(beta0=2), bf.Relevance()),
+            "Expected the same beta0 for rows and columns, got 2 and 0.01",
+        ),
+        (lambda: bf.factorization(n_components=0), "n_components"),
+        (lambda: compose.of_recipe({"row": "Normal"}), "did you mean 'rows'"),
+        (lambda: compose.of_recipe({"rows": "NormalWishrt"}), "did you mean 'NormalWishart'"),
+        (lambda: compose.of_recipe({"rows": {"part": "Relevance", "shape": 1}}), "tau_shape"),
+        (lambda: bf.fit(MODEL, TABLE, tau_rat=2.0), "did you mean 'tau_rate'"),
+        (lambda: bf.fit(MODEL, TABLE, tau_rate="a"), "Expected tau_rate to be a number"),
+        (
+            lambda: bf.fit(bf.factorization(observed=bf.Ordinal()), TABLE),
+            "Expected ordinal ratings",
+        ),
+    ],
+    ids=[
+        "law_as_rows",
+        "name_as_rows",
+        "rows_as_law",
+        "two_beta0",
+        "no_components",
+        "entry",
+        "part",
+        "setting",
+        "setting_of_a_fit",
+        "type",
+        "real_values",
+    ],
+)
+def test_what_is_refused(wrong, says):
+    with pytest.raises((TypeError, ValueError, UnknownName), match=says):
+        wrong()
