@@ -10,11 +10,14 @@ from bayesfac import testing as testing
 from bayesfac.api import fit as fit
 from bayesfac.api import load as load
 from bayesfac.api import methods as methods
+from bayesfac.compose import Bernoulli as Bernoulli
+from bayesfac.compose import NegativeBinomial as NegativeBinomial
 from bayesfac.compose import Normal as Normal
 from bayesfac.compose import NormalWishart as NormalWishart
 from bayesfac.compose import Ordinal as Ordinal
 from bayesfac.compose import Relevance as Relevance
 from bayesfac.compose import Spherical as Spherical
+from bayesfac.compose import StudentT as StudentT
 from bayesfac.compose import factorization as factorization
 from bayesfac.core.data.counts import Counts as Counts
 from bayesfac.core.data.ratings import Ratings as Ratings

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bayesfac.compose.laws import Law, Normal, Ordinal
+from bayesfac.compose.laws import Bernoulli, Law, NegativeBinomial, Normal, Ordinal, StudentT
 from bayesfac.compose.priors import NormalWishart, Prior, Relevance, Spherical
 from bayesfac.compose.record import Recipe, made
 from bayesfac.core import checks
@@ -21,7 +21,7 @@ from bayesfac.core.errors import check_names
 from bayesfac.core.method import Method
 
 PRIORS = {kind.__name__: kind for kind in (NormalWishart, Relevance, Spherical)}
-LAWS = {kind.__name__: kind for kind in (Normal, Ordinal)}
+LAWS = {kind.__name__: kind for kind in (Normal, StudentT, Ordinal, Bernoulli, NegativeBinomial)}
 
 
 def factorization(
@@ -42,7 +42,7 @@ def factorization(
         The prior of the users' rows; NormalWishart() by default.
     columns : NormalWishart, Relevance or Spherical, optional
         The prior of the items' rows; by default that of the users'.
-    observed : Normal or Ordinal
+    observed : Normal, StudentT, Ordinal, Bernoulli or NegativeBinomial
         The law of a rating given its score; Normal() by default.
     biases : bool
         Whether users and items have biases besides their rows, with precisions that are learned.

@@ -6,19 +6,23 @@ Each law is a record of its settings, and makes a part of `parts/observed/`.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.empirical_bayes import Early, Observe, normal
+from bayesfac.core.laws.empirical_bayes import Early, Observe, Seen, as_normal, left_out, normal
 from bayesfac.core.laws.ordinal import levelled
 from bayesfac.parts.estimate import noise_choices
+from bayesfac.parts.observed import bernoulli, negative_binomial, student_t
 from bayesfac.parts.observed import normal as normal_part
+from bayesfac.parts.observed import ordinal as ordinal_part
 from bayesfac.parts.observed import thresholds as cuts
 from bayesfac.parts.observed.normal import spread
-from bayesfac.parts.observed.ordinal import Ordinal as OrdinalPart
 
 
 class Evidence(NamedTuple):
@@ -45,13 +49,14 @@ class Law(ABC):
         """{setting: its default}."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
+    @property
     @abstractmethod
-    def part(self, name: str) -> Any:
-        """The law as a part of the method of this name."""
+    def own(self) -> Any:
+        """The law as a part."""
 
-    @abstractmethod
-    def filled(self, data: Any, h: Any, name: str) -> Any:
+    def filled(self, data: Any, h: Any) -> Any:
         """The settings completed and checked; values that the law cannot have are refused."""
+        return self.own.prepare(data, h)
 
     def scale(self, data: Any) -> float:
         """The scale of the scores of a good fit."""
@@ -101,18 +106,16 @@ class Normal(Law):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"offset": None}
 
-    def part(self, name: str) -> Any:
+    @property
+    def own(self) -> Any:
         return normal_part.Normal()
-
-    def filled(self, data: Any, h: Any, name: str) -> Any:
-        return normal_part.Normal().prepare(data, h)
 
     def scale(self, data: Any) -> float:
         return data.spread
 
     def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
         y = data.y - h.offset
-        alpha = jnp.asarray(normal_part.Normal().precision(p, h), y.dtype)
+        alpha = jnp.asarray(self.own.precision(p, h), y.dtype)
         own = alpha, jnp.zeros((), y.dtype)
         return Evidence(y, spread(data), own, normal(y, h.alpha_shape, h.alpha_rate, h.alpha))
 
@@ -133,6 +136,121 @@ class Normal(Law):
 
     def sampler(self) -> dict[str, Any]:
         return {"divisible": True}
+
+
+@dataclass(frozen=True)
+class StudentT(Normal):
+    """Real values with heavy tails, so that outliers move the factors little: (y - m - x) sqrt(alpha) has
+    Student's t law with nu degrees of freedom. Other settings are those of `Normal`.
+
+    Parameters
+    ----------
+    nu : float
+        Degrees of freedom, above 2; with 30 the law is nearly normal.
+    """
+
+    nu: float = 4.0
+    cite: ClassVar[str] = "lange1989robust"
+    model: ClassVar[str] = "t(nu) about m + x, precision alpha ~ Gamma(alpha_shape, alpha_rate)"
+
+    @property
+    def own(self) -> Any:
+        return student_t.StudentT()
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        seen = super().evidence(p, data, h)
+
+        def observe(known: tuple, x: jax.Array, variance: jax.Array) -> Seen:
+            alpha, square = known[0], (seen.y - x) ** 2
+            w = self.own.weight(alpha * (square + variance), h)
+            rate = h.alpha_rate + 0.5 * jnp.sum(w * (square + variance))
+            new = alpha if h.alpha is not None else (h.alpha_shape - 1 + 0.5 * len(w)) / rate
+            loss = (h.nu + 1) / 2 * jnp.log1p(new * square / h.nu) - 0.5 * jnp.log(new)
+            return Seen((new, left_out(variance, new * w)), seen.y, new * w, loss)
+
+        return seen._replace(observe=observe)
+
+
+@dataclass(frozen=True)
+class Bernoulli(Law):
+    """Values 0 and 1: P(y = 1) = F(m + x), with the m of the share of ones.
+
+    Parameters
+    ----------
+    link : "logit" or "probit"
+        F is the logistic or the normal distribution function.
+    """
+
+    link: str = "logit"
+    cite: ClassVar[str] = "polson2013bayesian"
+    model: ClassVar[str] = "1 with probability F(m + x), else 0"
+    example: ClassVar[dict[str, float]] = {}
+
+    def __post_init__(self) -> None:
+        checks.one_of(self, "link", ("logit", "probit"))
+
+    def settings(self) -> dict[str, Any]:
+        return {"offset": None}
+
+    @property
+    def own(self) -> Any:
+        return bernoulli.Bernoulli(self.link)
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        each = partial(self.own.of_cells, data=data, h=h)
+
+        def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
+            return Seen(known, *as_normal(each, x, variance), -each(x))
+
+        y = (data.y - data.mean) / data.spread
+        return Evidence(y, 1.0, {}, observe, cuts.as_values(y))
+
+    def few(self, key: jax.Array) -> Ratings:
+        return few_ratings(key, of=lambda value: 1.0 * (value > 0))
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Law):
+    """Counts of listed cells that vary more than Poisson ones: E y = exp(m + x), Var y = E y + (E y)^2 / r.
+
+    Parameters
+    ----------
+    r : float, optional
+        A number fixes the dispersion; a small r makes counts spread far.
+    r_shape, r_rate : float
+        r ~ Gamma(r_shape, r_rate), if it is learned.
+    """
+
+    r: float | None = None
+    r_shape: float = 1.0
+    r_rate: float = 0.1
+    cite: ClassVar[str] = "polson2013bayesian"
+    model: ClassVar[str] = "NB with E y = exp(m + x), dispersion r ~ Gamma(r_shape, r_rate)"
+    example: ClassVar[dict[str, float]] = {"r_shape": 2.0, "r_rate": 0.7}
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"offset": None}
+
+    @property
+    def own(self) -> Any:
+        return negative_binomial.NegativeBinomial()
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        law, first = self.own, jnp.asarray(self.own.r(p, h), data.y.dtype)
+
+        def observe(known: jax.Array, x: jax.Array, variance: jax.Array) -> Seen:
+            new = known if h.r is not None else law.climbed(known, x, data, h, variance)
+            each = partial(law.of_cells, new, data=data, h=h)
+            return Seen(new, *as_normal(each, x, variance), -each(x))
+
+        y = jnp.log(data.y + 0.5)
+        return Evidence(y - jnp.mean(y), jnp.std(y), first, observe)
+
+    def settled(self, p: Any, own: Any) -> tuple[dict[str, Any], Any]:
+        return ({} if p.r is None else {"r": own}), 1.0
+
+    def few(self, key: jax.Array) -> Ratings:
+        return few_ratings(key, of=lambda value: np.floor(2 * np.exp(value)))
 
 
 @dataclass(frozen=True)
@@ -161,11 +279,12 @@ class Ordinal(Law):
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"levels": None}
 
-    def part(self, name: str) -> Any:
-        return OrdinalPart(name)
+    @property
+    def own(self) -> Any:
+        return ordinal_part.Ordinal("a factorization with bf.Ordinal()")
 
-    def filled(self, data: Any, h: Any, name: str) -> Any:
-        h = levelled(data, h, name)
+    def filled(self, data: Any, h: Any) -> Any:
+        h = levelled(data, h, self.own.name)
         cuts.checked(h)
         return h
 

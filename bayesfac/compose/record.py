@@ -62,7 +62,7 @@ def made(recipe: Recipe) -> Method:
 
     def prepare(data: Any, h: Any) -> Any:
         checks.count(h, "n_components", min(data.shape), "the smaller of users and items")
-        h, scale = law.filled(data, h, recipe.name), law.scale(data)
+        h, scale = law.filled(data, h), law.scale(data)
         for prior in dict.fromkeys(recipe.sides.values()):
             h = prior.filled(h, scale)
         if recipe.biases:
@@ -89,7 +89,7 @@ def made(recipe: Recipe) -> Method:
         first = prepare(data, checks.sized(h, data)._replace(**chosen))
         return [{name: getattr(first, name) * step for name in free} for step in STEPS]
 
-    observed = law.part(recipe.name)
+    observed = law.own
     sites = Composition(None, s, observed, "").dims()
     Params = named_tuple("Params", recipe, dict.fromkeys(sites, (Any, None)))
     c = Composition(Params, s, observed, "")

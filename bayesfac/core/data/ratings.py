@@ -1,6 +1,6 @@
 """Ratings: (user, item, value) triplets, checked once, here; later code does not check them again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -383,14 +383,17 @@ class Ratings(Container):
         return self.replaced(cells=cells, y=self.y[at]), {"rating": len(self.y) / size}
 
 
-def few_ratings(key: jax.Array, levels: int | None = None) -> Ratings:
-    """Seven users, five items, about three quarters of the cells: an example for tests."""
+def few_ratings(
+    key: jax.Array, levels: int | None = None, of: Callable[[Any], Any] = np.asarray
+) -> Ratings:
+    """Seven users, five items, about three quarters of the cells: an example for tests. Values are levels, or
+    this function of normal numbers."""
     kx, km = jax.random.split(key)
     seen = jax.random.uniform(km, (7, 5)) < 0.75
     value = jax.random.normal(kx, (7, 5))
     if levels:
         value = jax.random.randint(kx, (7, 5), 1, levels + 1)
-    return Ratings(np.where(seen, value, np.nan), levels=levels)
+    return Ratings(np.where(seen, of(value), np.nan), levels=levels)
 
 
 def _restore(sorted_values: np.ndarray, origin: np.ndarray) -> np.ndarray:
