@@ -240,7 +240,7 @@ class NegativeBinomial(Law):
 
         def observe(known: jax.Array, x: jax.Array, variance: jax.Array) -> Seen:
             new = known if h.r is not None else law.climbed(known, x, data, h, variance)
-            each = partial(law.of_cells, new, data=data, h=h)
+            each = lambda x: law.of_cells(new, x, data, h)  # noqa: E731
             return Seen(new, *as_normal(each, x, variance), -each(x))
 
         y = jnp.log(data.y + 0.5)

@@ -67,11 +67,14 @@ class NegativeBinomial(NamedTuple):
 
     def density(self, r: Any, x: jax.Array, data: Any, h: Any, wide: Any = 0.0) -> jax.Array:
         """The log density of counts and r; with a variance of scores, the bound of its expectation."""
+        return total(self.of_cells(r, x, data, h, wide), data.cells) + self.prior(r, h)
+
+    def of_cells(self, r: Any, x: jax.Array, data: Any, h: Any, wide: Any = 0.0) -> jax.Array:
+        """The log probability of every count at its score."""
         c, y = self.odds(x, r, h), data.y
         # with the constant, terms are small, and their sum has more digits in single precision
         ways = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
-        each = ways + (y - r) * c / 2 - (y + r) * log_cosh(self.root(c, wide))
-        return total(each, data.cells) + self.prior(r, h)
+        return ways + (y - r) * c / 2 - (y + r) * log_cosh(self.root(c, wide))
 
     def root(self, c: jax.Array, wide: Any) -> jax.Array:
         """sqrt(E c^2); c itself without variance, whose gradient is finite at 0."""
