@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.core.method import REGISTRY, Method
 from bayesfac.fits import saving
 from bayesfac.fits.fit import Fit

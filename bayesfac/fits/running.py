@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 from threadpoolctl import threadpool_limits
 
-import bayesfac.models  # noqa: F401  # registers every method
 from bayesfac.choosing import choose, reduced
 from bayesfac.core import checks
 from bayesfac.core.data import features
