@@ -23,9 +23,7 @@ from bayesfac.core.precision import precise
 
 ROOM = 0.5  # share of a process's memory maps that programs may fill before a fit forgets them
 LEVEL = "xla_backend_optimization_level"
-FEW = (
-    300_000  # numbers of the arguments up to which a program that runs once is not optimised at all
-)
+FEW = 300_000  # numbers of the data up to which a program that runs once is not optimised at all
 # JAX 0.9 alone lets XLA compile loops without MLIR: in half the time, and programs run as fast
 DIRECT = {"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 10) else {}
 QUIET = "3"  # the level of TF_CPP_MIN_LOG_LEVEL at which XLA logs no warning when it reads a kept program

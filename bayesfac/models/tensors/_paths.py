@@ -1,4 +1,4 @@
-r"""Two moves of `cp` along directions in which draws of one block after the other make small steps.
+r"""Three moves of `cp` along directions in which draws of one block after the other make small steps.
 
 `mixed` changes the rows of a mode together with their mu and Lambda: U -> U T + 1 v'. The density of the rows
 given mu and Lambda then only gets the factor of the Jacobian. Given Lambda instead, n rows together can move
@@ -18,6 +18,18 @@ expected square of z,
 
 so one length of step suits every tensor. Units and number of steps depend on mu, Lambda and alpha alone,
 which the path does not change.
+
+`traded` moves size from one of two collinear components to the other. With rows m_i and s_i of each mode, a
+share p of the size and q = 1 - p, the components
+
+    u_i = p^{1/M} (m_i + (q/p)^{1/2} s_i),    v_i = q^{1/M} (m_i - (p/q)^{1/2} s_i)
+
+have products whose sum depends on p only in terms with three or more s: the data say little about p.
+Another p maps the rows of a mode by one 2 x 2 matrix. mu and Lambda move along, which leaves for the
+acceptance, with K components in M modes, the misfit, -rate/2 tr Lambda, and |T|^{-KM}. What p is at a state,
+and the relative size of u and v in each mode, is drawn about the norms of the rows; the acceptance has the
+densities of this draw before and after. If cosines of modes are negative, v changes its sign there; their
+number must be even.
 """
 
 from itertools import combinations
@@ -33,6 +45,11 @@ from bayesfac.core.multilinear import multiplied, others
 STEP = 1.7  # times d^{-1/4} for d entries: about nine in ten paths are accepted
 REACH, MOST = 4.0, 25  # length of a path, over the square root of the gap, and most steps
 FAR = 0.6  # gap from which components are so far from collinear that draws of one mode are enough
+TRADES, STRIDE, LOOSE = (
+    3,
+    0.8,
+    0.1,
+)  # trades of a sweep; sizes of steps of log(p / q), of draws about norms
 LARGEST = 10_000  # labels of a mode up to which `mixed` is made: it takes a table of n x K x K
 Tables = list[jax.Array]
 
@@ -149,3 +166,54 @@ def path(
         gain += jnp.sum((x - z) @ L * (x + z)) + jnp.sum((before - after) * (before + after))
     accept = jnp.log(jax.random.uniform(coin, (), dtype)) < gain / 2
     return [jnp.where(accept, x + c, u) for x, c, u in zip(away(new), mu, U, strict=True)]
+
+
+def traded(
+    key: jax.Array, U: Tables, mu: Tables, Lambda: Tables, alpha: Any, data: Any, h: Any
+) -> tuple[Tables, Tables, Tables]:
+    """U, mu and Lambda after size went from one random component to another, or as they are."""
+    M, K, dtype = len(U), h.n_components, data.y.dtype
+    pair, push, about, coin = jax.random.split(key, 4)
+    j, k = jax.random.choice(pair, K, (2,), replace=False)
+
+    def seen(U: Tables) -> tuple[jax.Array, jax.Array]:
+        """For each mode the sign of the cosine and the logarithm of the ratio of the norms."""
+        one, two = ([t[:, at] for t in U] for at in (j, k))
+        sign = jnp.stack([jnp.where(u @ v < 0, -1, 1) for u, v in zip(one, two, strict=True)])
+        logs = [jnp.log((u @ u) / (v @ v)) / 2 for u, v in zip(one, two, strict=True)]
+        return sign, jnp.stack(logs)
+
+    def parts(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The matrix from (m, s) to (u, v), and the logarithm of its determinant; x = log(p / q)."""
+        log = jnp.stack([jax.nn.log_sigmoid(x), jax.nn.log_sigmoid(-x)])
+        odds = jnp.exp(jnp.stack([-x, x]) / 2) * jnp.array([1, -1], dtype)
+        matrix = jnp.exp(log / M)[:, None] * jnp.stack([jnp.ones(2, dtype), odds], 1)
+        return matrix, (1 / M - 1 / 2) * log.sum()
+
+    def misfit(U: Tables) -> jax.Array:
+        return data.y - h.offset - multiplied(U, data.cells)
+
+    sign, ratio = seen(U)
+    near = ratio + LOOSE * jax.random.normal(about, (M,), dtype)
+    step = STRIDE * jax.random.normal(push, (), dtype)
+    (old, before), (new, after) = parts(near.sum()), parts(near.sum() + step)
+    block = new @ jnp.linalg.inv(old)
+    places, tables = jnp.ix_(jnp.stack([j, k]), jnp.stack([j, k])), []
+    for m in range(M):
+        D = jnp.stack([jnp.exp(near[m] - near.mean()), sign[m].astype(dtype)])
+        own = D[:, None] * block / D
+        T, back = (jnp.eye(K, dtype=dtype).at[places].set(x) for x in (own, jnp.linalg.inv(own)))
+        turned = back.T @ Lambda[m] @ back
+        tables.append((U[m] @ T.T, T @ mu[m], (turned + turned.T) / 2))
+    rows, means, precisions = (list(each) for each in zip(*tables, strict=True))
+    other, later = seen(rows)
+    was, now = misfit(U), misfit(rows)
+    gain = alpha / 2 * jnp.sum((was - now) * (was + now)) - K * M * (after - before)
+    for mine, theirs in zip(Lambda, precisions, strict=True):
+        gain += h.rate / 2 * jnp.trace(mine - theirs)
+    gain += jnp.sum((near - ratio) ** 2 - (near + step / M - later) ** 2) / (2 * LOOSE**2)
+    paired = (sign.prod() > 0) & jnp.all(sign == other)
+    accept = paired & (jnp.log(jax.random.uniform(coin, (), dtype)) < gain)
+    return jax.tree.map(
+        lambda a, b: jnp.where(accept, a, b), (rows, means, precisions), (U, mu, Lambda)
+    )

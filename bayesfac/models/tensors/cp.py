@@ -27,7 +27,7 @@ number of modes. Only the priors determine how large a component is in one mode 
 blocks change this scale slowly, so a Gibbs sweep also draws it, component by component (`rescale`). Unlike
 u.v, products of three rows cannot be rotated, so components have a meaning of their own. But if components
 are nearly collinear in one mode, they can almost be rotated in the others, and the blocks do this slowly:
-two further moves, `mix` and `travel`, are made for such tensors (`_paths.py`).
+three further moves, `mix`, `travel` and `trade`, are made for such tensors (`_paths.py`).
 
 The joint mode is a poor estimate: the density is high where factors are small and Lambda is large. With
 `scales="estimated"` a point fit sets mu, Lambda and alpha once, by empirical Bayes
@@ -258,6 +258,20 @@ def travel(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
     return p._replace(U=dict(zip(data.modes, rows, strict=True)))
 
 
+def trade(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
+    """Move size from one of two components to the other, a few times: `_paths.py`."""
+    if hyper.n_components < 2:
+        return p
+    alpha, names = Normal().precision(p, hyper), data.modes
+
+    def once(number: jax.Array, state: tuple) -> tuple:
+        return paths.traded(jax.random.fold_in(key, number), *state, alpha, data, hyper)
+
+    begin = tuple([site[mode] for mode in names] for site in (p.U, p.mu, p.Lambda))
+    end = jax.lax.fori_loop(0, paths.TRADES, once, begin)
+    return Params(*(dict(zip(names, each, strict=True)) for each in end), p.alpha)
+
+
 def example(key: jax.Array) -> tuple[Tensor, Hyper]:
     data = few_cells(key)
     hyper = Hyper(2, alpha_shape=2.0, alpha_rate=1.0, beta0=2.0, rate=1.2, scales="joint")
@@ -269,7 +283,7 @@ METHOD = register(
         "cp", cite="xiong2010bptf", home=__name__, data=Tensor, Params=Params, Hyper=Hyper,
         structure=parts.Tensor(keyed), observed=Normal(), objective=objective, model=model, example=example,
         prepare=prepare, init=init,
-        moves={"mix": mix, "travel": travel}, solver=dict(start=start),
+        moves={"mix": mix, "travel": travel, "trade": trade}, solver=dict(start=start),
         notes=Notes(
             traits={"no_fold_in": "rows of a tensor belong to one of several modes"},
             numbers=NUMBERS,
