@@ -265,11 +265,14 @@ def trade(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:
     alpha, names = Normal().precision(p, hyper), data.modes
 
     def once(number: jax.Array, state: tuple) -> tuple:
-        return paths.traded(jax.random.fold_in(key, number), *state, alpha, data, hyper)
+        U, mu, Lambda = state
+        own = jax.random.fold_in(key, number)
+        return paths.traded(own, U, mu, Lambda, alpha, data, hyper)
 
     begin = tuple([site[mode] for mode in names] for site in (p.U, p.mu, p.Lambda))
     end = jax.lax.fori_loop(0, paths.TRADES, once, begin)
-    return Params(*(dict(zip(names, each, strict=True)) for each in end), p.alpha)
+    U, mu, Lambda = (dict(zip(names, each, strict=True)) for each in end)
+    return Params(U, mu, Lambda, p.alpha)
 
 
 def example(key: jax.Array) -> tuple[Tensor, Hyper]:
