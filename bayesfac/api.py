@@ -26,8 +26,8 @@ def fit(
 
     Parameters
     ----------
-    method : str
-        A name from `bf.methods()`.
+    method : str or Method
+        A name from `bf.methods()`, what `bf.factorization` returns, or the file of its recipe.
     data : Ratings, Views, Tasks, or anything these can read
     engine : FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick or VB, optional
         The method's own solver by default.

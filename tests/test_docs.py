@@ -21,6 +21,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 sys.path.insert(0, str(DOCS / "tools"))
 import generate  # noqa: E402
 import graph  # noqa: E402
+import laws  # noqa: E402
 import method_pages  # noqa: E402
 
 sys.path.remove(str(DOCS / "tools"))
@@ -70,6 +71,10 @@ def test_code_in_pages_is_python_with_names_that_exist(page):
 
 
 # ---------------------------------------------------------------------- complete
+
+
+def test_the_table_of_laws_is_that_of_the_code():
+    assert laws.page() == laws.PAGE.read_text("utf-8"), "run python docs/tools/laws.py"
 
 
 def test_how_to_choose_names_every_method():

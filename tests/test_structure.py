@@ -18,7 +18,7 @@ import jax
 import pytest
 
 import bayesfac as bf
-from bayesfac import cli
+from bayesfac import cli, compose
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.method import REGISTRY
 from tests.tools.house import methods
@@ -97,6 +97,7 @@ MAY_IMPORT = {  # module at the top of the package -> those of ours that it may 
     "parts": {"core", "parts"},
     **{name: {"core", name} for name in SIDE},
     "models": {"core", "models", "parts"},
+    "compose": {"compose", "core", "parts"},
     "report": SIDE | {"core", "report"},
     "testing": SIDE | {"core", "testing"},
     "choosing": SIDE | {"core", "choosing"},
@@ -216,6 +217,8 @@ def test_every_citation_is_in_the_bibliography(skeleton):
     assert len(keys) == len(set(keys))
     for method in [*REGISTRY.values(), skeleton]:
         assert method.cite in keys, f"{method.name} cites {method.cite!r}"
+    for name, part in (compose.PRIORS | compose.LAWS).items():
+        assert part.cite in keys, f"{name} cites {part.cite!r}"
 
 
 def test_the_skeleton_is_a_method_that_works(skeleton):

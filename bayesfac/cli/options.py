@@ -9,7 +9,7 @@ from bayesfac.cli import arguments, commands, signatures, texts
 from bayesfac.cli.new_method import ALONE, SKELETONS, new_method
 
 DATA = "a file, or the name of a data set"
-METHOD = "see bayesfac methods"
+METHOD = "see bayesfac methods; or a file with a recipe of bf.factorization (.toml, .json)"
 SAVED = "a saved fit of ratings"
 ENGINES = f"{', '.join(signatures.ENGINES)} (default: the method's own solver)"
 SAMPLERS = "gibbs, nuts, vb, svi or quick (default: gibbs if the method has a Gibbs sampler)"

@@ -41,6 +41,7 @@ class Law(ABC):
     """What all laws have."""
 
     cite: ClassVar[str]
+    about: ClassVar[str]  # the values
     model: ClassVar[str]  # the law of a value y given its score x
     example: ClassVar[dict[str, float]]  # settings for tests
     has_update: ClassVar[bool] = True  # whether sweeps of modes are its solver
@@ -100,6 +101,7 @@ class Normal(Law):
     alpha_shape: float = 1.0
     alpha_rate: float | None = None
     cite: ClassVar[str] = "salakhutdinov2008bpmf"
+    about: ClassVar[str] = "real values"
     model: ClassVar[str] = "N(m + x, 1 / alpha),  alpha ~ Gamma(alpha_shape, alpha_rate)"
     example: ClassVar[dict[str, float]] = {"alpha_shape": 2.0, "alpha_rate": 1.0}
 
@@ -151,6 +153,7 @@ class StudentT(Normal):
 
     nu: float = 4.0
     cite: ClassVar[str] = "lange1989robust"
+    about: ClassVar[str] = "real values with outliers"
     model: ClassVar[str] = "t(nu) about m + x, precision alpha ~ Gamma(alpha_shape, alpha_rate)"
 
     @property
@@ -183,6 +186,7 @@ class Bernoulli(Law):
 
     link: str = "logit"
     cite: ClassVar[str] = "polson2013bayesian"
+    about: ClassVar[str] = "values 0 and 1"
     model: ClassVar[str] = "1 with probability F(m + x), else 0"
     example: ClassVar[dict[str, float]] = {}
 
@@ -225,6 +229,7 @@ class NegativeBinomial(Law):
     r_shape: float = 1.0
     r_rate: float = 0.1
     cite: ClassVar[str] = "polson2013bayesian"
+    about: ClassVar[str] = "counts of listed cells"
     model: ClassVar[str] = "NB with E y = exp(m + x), dispersion r ~ Gamma(r_shape, r_rate)"
     example: ClassVar[dict[str, float]] = {"r_shape": 2.0, "r_rate": 0.7}
 
@@ -272,6 +277,7 @@ class Ordinal(Law):
     scale_shift: float = 0.5
     scale_gap: float = 0.3
     cite: ClassVar[str] = "koren2011ordrec"
+    about: ClassVar[str] = "levels, as stars or answers"
     model: ClassVar[str] = "level r with probability F(theta_r - x) - F(theta_(r-1) - x)"
     example: ClassVar[dict[str, float]] = {}
     has_update: ClassVar[bool] = False

@@ -59,48 +59,57 @@ def made(recipe: Recipe) -> Method:
     """The record; one for each recipe, so that its programs are compiled once."""
     law, s = recipe.observed, structure(recipe)
     Hyper = named_tuple("Hyper", recipe, settings(recipe))
-
-    def prepare(data: Any, h: Any) -> Any:
-        checks.count(h, "n_components", min(data.shape), "the smaller of users and items")
-        h, scale = law.filled(data, h), law.scale(data)
-        for prior in dict.fromkeys(recipe.sides.values()):
-            h = prior.filled(h, scale)
-        if recipe.biases:
-            h = checks.filled(h, bias_rate=scale**2 / 10)
-            checks.positive(h, "bias_shape", "bias_rate")
-        if recipe.features:
-            checks.positive(h, "ridge_shape", "ridge_rate")
-        checks.one_of(h, "scales", ("estimated", "joint"))
-        return h
-
-    def example(key: jax.Array) -> tuple[Any, Any]:
-        data = law.few(key)
-        values = law.example | recipe.rows.example | recipe.columns.example
-        own = {name: value for name, value in values.items() if name in Hyper._fields}
-        return data, prepare(data, Hyper(n_components=2, scales="joint")._replace(**own))
-
-    def candidates(data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-        if found := law.choices(data, h, chosen):
-            return found
-        free = [f.precision.sd for f in s.main if not f.precision.site]
-        free = [name for name in free if getattr(h, name) is None]
-        if not free or free[0] in chosen:
-            return []
-        first = prepare(data, checks.sized(h, data)._replace(**chosen))
-        return [{name: getattr(first, name) * step for name in free} for step in STEPS]
-
-    observed = law.own
-    sites = Composition(None, s, observed, "").dims()
+    sites = Composition(None, s, law.own, "").dims()
     Params = named_tuple("Params", recipe, dict.fromkeys(sites, (Any, None)))
-    c = Composition(Params, s, observed, "")
-    solver = {"start": start_of(c, law)} | ({} if law.has_update else {"update": None})
+    start = start_of(Composition(Params, s, law.own, ""), law)
+    every: tuple[Any, ...] = (*recipe.sides.values(), law)
+    cited = dict.fromkeys(part.cite for part in every)
     return composed(
-        recipe.name, cite=recipe.rows.cite, home="", data=Ratings, Params=Params, Hyper=Hyper,
-        structure=s, observed=observed, example=example, prepare=prepare,
-        solver=solver if law.has_update else {**solver, "update": None}, gibbs=law.sampler(),
-        choose=Choose(candidates=candidates), notes=Notes(remarks=lambda p, data, h: [UNTRIED]),
+        recipe.name, cite=", ".join(cited), home="", data=Ratings, Params=Params, Hyper=Hyper,
+        structure=s, observed=law.own, example=partial(example, recipe, Hyper),
+        prepare=partial(prepare, recipe), gibbs=law.sampler(),
+        solver={"start": start} | ({} if law.has_update else {"update": None}),
+        choose=Choose(candidates=partial(candidates, recipe, s)),
+        notes=Notes(remarks=lambda p, data, h: [UNTRIED]),
         recipe=recipe.plain(), header=partial(header, recipe),
     )  # fmt: skip
+
+
+def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
+    """The settings completed and checked."""
+    checks.count(h, "n_components", min(data.shape), "the smaller of users and items")
+    h, scale = recipe.observed.filled(data, h), recipe.observed.scale(data)
+    for prior in dict.fromkeys(recipe.sides.values()):
+        h = prior.filled(h, scale)
+    if recipe.biases:
+        h = checks.filled(h, bias_rate=scale**2 / 10)
+        checks.positive(h, "bias_shape", "bias_rate")
+    if recipe.features:
+        checks.positive(h, "ridge_shape", "ridge_rate")
+    checks.one_of(h, "scales", ("estimated", "joint"))
+    return h
+
+
+def example(recipe: Recipe, Hyper: Any, key: jax.Array) -> tuple[Any, Any]:
+    """Data and settings for tests."""
+    data = recipe.observed.few(key)
+    values = recipe.observed.example | recipe.rows.example | recipe.columns.example
+    own = {name: value for name, value in values.items() if name in Hyper._fields}
+    return data, prepare(recipe, data, Hyper(n_components=2, scales="joint")._replace(**own))
+
+
+def candidates(
+    recipe: Recipe, s: Matrix, data: Any, h: Any, chosen: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Candidates of the law's settings, then of given scales that are open, for held-out cells."""
+    if found := recipe.observed.choices(data, h, chosen):
+        return found
+    free = [f.precision.sd for f in s.main if not f.precision.site]
+    free = [name for name in free if getattr(h, name) is None]
+    if not free or free[0] in chosen:
+        return []
+    first = prepare(recipe, data, checks.sized(h, data)._replace(**chosen))
+    return [{name: getattr(first, name) * step for name in free} for step in STEPS]
 
 
 def structure(recipe: Recipe) -> Matrix:

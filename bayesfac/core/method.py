@@ -32,6 +32,7 @@ TRAITS = {
 
 CONTAINERS = ("Counts", "Ratings", "Relations", "Tasks", "Tensor", "Views")
 MATRICES = ("Counts", "Ratings", "Relations")  # what is not listed: a zero, or missing
+RECIPES = (".toml", ".json")  # ends of the names of files that `bf.factorization` reads
 COLLAPSED = "collapsed: "  # begins a remark on a point at which factors or clusters have vanished
 
 
@@ -318,9 +319,12 @@ def _at_home(module: str, name: str) -> Method:
 
 
 def lookup(name: str | Mapping[str, Any] | Method) -> Method:
-    """Return the method of that name or recipe, or raise an error that names the nearest one."""
+    """Return the method of that name, recipe or file of a recipe, or raise an error that names the nearest
+    one."""
     if isinstance(name, Mapping):
         return import_module("bayesfac.compose").of_recipe(name)
+    if isinstance(name, str) and name.endswith(RECIPES):
+        return import_module("bayesfac.compose").read(name)
     if not isinstance(name, Method):
         import_module("bayesfac.models")  # registers every method, before the first fit too
         check_names("method", (name,), REGISTRY)

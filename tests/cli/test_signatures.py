@@ -26,7 +26,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("place", "function"), FUNCTIONS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("place", "function"), FUNCTIONS, ids=[place for place, _ in FUNCTIONS])
 def test_a_file_says_what_the_function_has(place, function):
     known = inspect.signature(function).parameters.values()
     usual = {one.name: one.default for one in known if one.default is not one.empty}

@@ -12,6 +12,7 @@ import pytest
 
 import bayesfac as bf
 from bayesfac import compose
+from bayesfac.cli import main
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.laws.sides import Side
 from bayesfac.core.method import REGISTRY, gauge_of, log_joint, settle
@@ -191,6 +192,22 @@ def test_one_record_for_one_recipe():
 def test_a_recipe_in_a_file(tmp_path, file, text):
     (tmp_path / file).write_text(text)
     assert compose.read(tmp_path / file) is MODEL
+
+
+def test_a_recipe_in_a_file_is_a_method(tmp_path, capsys):
+    (tmp_path / "model.toml").write_text(
+        'observed = {part = "StudentT", nu = 5.0}\nname = "mine"\n'
+    )
+    fit = bf.fit(str(tmp_path / "model.toml"), TABLE, n_components=2, progress=False)
+    assert fit.name == "mine" and fit.hyper.nu == 5.0
+    out, recipe = tmp_path / "out", tmp_path / "model.toml"
+    said = main(["fit", str(recipe), "ratings", "--set", "n_components=2", "-q", "--out", str(out)])
+    assert said == 0 and bf.load(out).method is fit.method
+    assert main(["fit", str(tmp_path / "none.toml"), "ratings", "-q"]) != 0
+    assert "none.toml" in capsys.readouterr().err
+    recipe.write_text("rows = ")
+    with pytest.raises(ValueError, match="Expected a recipe in .*model.toml, got"):
+        compose.read(recipe)
 
 
 def test_a_saved_fit_loads_in_another_process(tmp_path):
