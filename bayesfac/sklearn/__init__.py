@@ -11,7 +11,8 @@ The kind of the estimator depends on the data of the method:
     Tasks     a classifier with several labels, or with several classes
 
 `Imputer(estimator)` is a step of a pipeline that fills missing cells. The other classes are made from the
-registry of methods on first use, so methods of your own are included.
+registry of methods on first use, so methods of your own are included. `estimator(model)` is the class of what
+`bf.factorization` made, also in `pairs`.
 
 Examples
 --------
@@ -28,7 +29,7 @@ from bayesfac.sklearn.base import shelf
 from bayesfac.sklearn.classifiers import Labels
 from bayesfac.sklearn.transformers import Cells, Imputer, Topics, Visits
 
-__getattr__, __dir__ = shelf(
+__getattr__, __dir__, estimator = shelf(
     __name__,
     globals(),
     {"Ratings": Cells, "Counts": Visits, "Views": Topics, "Tasks": Labels},

@@ -1,8 +1,12 @@
 """The base class of all estimators, and the functions that make an estimator from a method."""
 
+import copyreg
 import inspect
+from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from importlib import import_module
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
@@ -16,7 +20,7 @@ from bayesfac.api import fit
 from bayesfac.core.data.reading import is_named, repeated
 from bayesfac.core.data.views import Views
 from bayesfac.core.errors import unknown
-from bayesfac.core.method import REGISTRY, Method, site_dims
+from bayesfac.core.method import REGISTRY, Method, lookup, site_dims
 from bayesfac.fits.fit import Fit
 from bayesfac.inference import engine_for
 
@@ -167,8 +171,9 @@ def table_of(fit: Fit, site: str, axis: str) -> np.ndarray:
 
 def shelf(
     module: str, names: dict[str, Any], families: Mapping[str, type], others: Sequence[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a module: `others`, and a class for every method of these families."""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], Callable[[Any], type]]:
+    """`__getattr__` and `__dir__` of a module: `others`, and a class for every method of these families; and
+    `estimator`, which makes the class of a method that has no name in the module."""
 
     def get(name: str) -> type:
         if name.startswith("__"):
@@ -182,7 +187,33 @@ def shelf(
     def known() -> list[str]:
         return sorted(n for n, method in REGISTRY.items() if method.data.__name__ in families)
 
-    return get, lambda: [*others, *known()]
+    @cache
+    def composed(method: Method) -> type:
+        if method.data.__name__ not in families:
+            wanted = " or ".join(families)
+            raise TypeError(f"Expected a method of {wanted}, got one of {method.data.__name__}")
+        return _make(method, families[method.data.__name__], module)
+
+    def estimator(method: Any) -> type:
+        """The class of estimators for what `bf.factorization` made, or for the file of its recipe."""
+        record = lookup(method)
+        return composed(record) if record.recipe else names.get(record.name) or get(record.name)
+
+    return get, lambda: [*others, *known()], estimator
+
+
+class Composed(ABCMeta):
+    """The classes of composed factorizations, which are pickled with the recipe. Mixins of scikit-learn are
+    abstract, so it is an ABCMeta."""
+
+    method: Method
+
+
+def _remade(module: str, recipe: Mapping[str, Any]) -> Any:
+    return import_module(module).estimator(recipe)
+
+
+copyreg.pickle(Composed, lambda kind: (_remade, (kind.__module__, dict(kind.method.recipe or {}))))
 
 
 def _make(method: Method, family: Any, module: str) -> type:
@@ -203,7 +234,8 @@ def _make(method: Method, family: Any, module: str) -> type:
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]
     body = {"__init__": __init__, "__module__": module, "method": method}
-    made = type(method.name, (family.of(method),), body)
+    kind = Composed if method.recipe else type
+    made = kind(method.name, (family.of(method),), body)
     made.__doc__ = _doc(method, family, default)
     return made
 

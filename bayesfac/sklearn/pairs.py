@@ -157,4 +157,4 @@ class Pairs(Cells):
         return dict(zip(("user", "item"), columns, strict=True))
 
 
-__getattr__, __dir__ = shelf(__name__, globals(), {"Ratings": Pairs, "Tensor": Cells})
+__getattr__, __dir__, estimator = shelf(__name__, globals(), {"Ratings": Pairs, "Tensor": Cells})

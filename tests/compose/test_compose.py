@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import bayesfac as bf
 from bayesfac import compose
@@ -19,6 +20,8 @@ from bayesfac.core.method import REGISTRY, gauge_of, log_joint, settle
 from bayesfac.parts.estimate import formed
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Given, Wishart
+from bayesfac.sklearn import pairs as of_pairs
+from bayesfac.sklearn.base import shelf
 from bayesfac.testing import CHECKS
 from bayesfac.testing.tools import points
 from tests.tools.by_commit import shuffled
@@ -240,6 +243,21 @@ def test_what_a_model_prints():
         assert text in said
     levels = bf.factorization(observed=bf.Ordinal(), biases=True)
     assert "VB: " in repr(levels) and "FixedPoint: " in repr(levels)
+
+
+def test_estimators_of_scikit_learn():
+    pairs, wide = (module.estimator(MODEL) for module in (of_pairs, bf.sklearn))
+    assert pairs is of_pairs.estimator(MODEL.recipe) and pairs is not wide
+    assert pairs is pickle.loads(pickle.dumps(pairs))
+    frame = TABLE.frame()
+    X, y = frame[["user", "item"]], frame["rating"]
+    made = pairs(n_components=2, random_state=0).fit(X, y)
+    again = pickle.loads(pickle.dumps(made))
+    np.testing.assert_array_equal(made.predict(X), again.predict(X))
+    assert clone(made).get_params()["tau_shape"] == 1.0
+    assert of_pairs.estimator("bpmf") is of_pairs.bpmf
+    with pytest.raises(TypeError, match="Expected a method of Views, got one of Ratings"):
+        shelf("m", {}, {"Views": object})[2](MODEL)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------
