@@ -24,6 +24,12 @@ TABLES = {"user": "U", "item": "V"}
 STEPS = [
     10 ** (-step / 8) for step in range(-6, 7)
 ]  # of the scales that held-out cells choose from
+# {rows, columns, law: the method of bf.methods() with this model}, without biases
+KNOWN = {
+    ("NormalWishart", "NormalWishart", "Normal"): "bpmf",
+    ("NormalWishart", "NormalWishart", "Ordinal"): "ordinal_mf",
+    ("Relevance", "Relevance", "Normal"): "ard_mf",
+}
 UNTRIED = (
     "the settings of this factorization follow from the data, and nobody has tried them on others: "
     "bf.compare(...) with a fit of a method of bf.methods() says whether it predicts better"
@@ -70,9 +76,16 @@ def made(recipe: Recipe) -> Method:
         prepare=partial(prepare, recipe), gibbs=law.sampler(),
         solver={"start": start} | ({} if law.has_update else {"update": None}),
         choose=Choose(candidates=partial(candidates, recipe, s)),
-        notes=Notes(remarks=lambda p, data, h: [UNTRIED]),
+        notes=Notes(remarks=lambda p, data, h: [tried(recipe)]),
         recipe=recipe.plain(), header=partial(header, recipe),
     )  # fmt: skip
+
+
+def tried(recipe: Recipe) -> str:
+    """Whether somebody has tried the settings: a remark on points."""
+    kinds = [type(part).__name__ for part in (recipe.rows, recipe.columns, recipe.observed)]
+    same = None if recipe.biases else KNOWN.get((kinds[0], kinds[1], kinds[2]))
+    return UNTRIED if same is None else f"this is the model of {same!r}, whose settings were tried"
 
 
 def prepare(recipe: Recipe, data: Any, h: Any) -> Any:

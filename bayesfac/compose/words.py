@@ -38,7 +38,7 @@ def lacking(method: Method) -> dict[str, str]:
     """{engine: why it cannot run}."""
     found = {}
     if "FixedPoint" not in method.engines:
-        found["FixedPoint"] = "the law has no modes in closed form, so LBFGS descends"
+        found["FixedPoint"] = "thresholds have no mode in closed form; LBFGS is the solver"
     if "VB" not in method.engines:
-        found["VB"] = "the expectation of the law has no closed form"
+        found["VB"] = "that of levels knows no biases; with biases=False there is one"
     return found

@@ -90,6 +90,7 @@ def test_a_composition_is_the_method_of_the_paper(name, model, key):
     method = REGISTRY[name]
     data, hyper = method.example(key)
     own = model.prepare(data, model.Hyper(**hyper._asdict()))
+    assert name in model.notes.remarks(None, data, own)[0]
     gaps = []
     for p in points(method, key, data, hyper, 3):
         q = model.Params(**{n: v for n, v in p._asdict().items() if n in model.Params._fields})
@@ -111,6 +112,11 @@ def test_a_point_of_any_priors_predicts_as_that_of_bpmf():
     assert error(bf.factorization(bf.Relevance())) == pytest.approx(usual, rel=1e-3)
     assert error(bf.factorization(bf.Spherical(), bf.NormalWishart())) < 1.1 * usual
     assert error(bf.factorization(bf.NormalWishart(), biases=True)) < 1.1 * usual
+
+
+def test_settings_that_nobody_tried_are_told():
+    fit = bf.fit(MODEL, TABLE, n_components=2, progress=False)
+    assert any("nobody has tried them" in note for note in fit.result.notes)
 
 
 def test_a_point_with_biases_begins_near_its_end(key):
