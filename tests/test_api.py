@@ -430,7 +430,7 @@ def test_errors_on_a_path_name_the_value_and_the_repeat(monkeypatch):
     def lost(look, at, *settings, **more):
         at.value[1] = np.inf
 
-    monkeypatch.setattr("bayesfac.search.penalty_path.advance", lost)
+    monkeypatch.setattr("bayesfac.choosing.advance", lost)
     with pytest.raises(NumericalError, match="at penalty=7.5") as caught:
         bf.path("mmmf", ratings, [1.0, 7.5], n_components=1, repeats=1)
     assert caught.value.__notes__ == ["in repeat 1 of the path"]

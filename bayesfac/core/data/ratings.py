@@ -1,6 +1,6 @@
 """Ratings: (user, item, value) triplets, checked once, here; later code does not check them again."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -383,11 +383,8 @@ class Ratings(Container):
         return self.replaced(cells=cells, y=self.y[at]), {"rating": len(self.y) / size}
 
 
-def few_ratings(
-    key: jax.Array, levels: int | None = None, of: Callable[[Any], Any] = np.asarray
-) -> Ratings:
-    """Seven users, five items, about three quarters of the cells: an example for tests. Values are levels, or
-    this function of normal numbers."""
+def few_ratings(key: jax.Array, levels: int | None = None, of: Any = np.asarray) -> Ratings:
+    """Seven users, five items, three quarters of the cells, for tests: levels, or `of` normal numbers."""
     kx, km = jax.random.split(key)
     seen = jax.random.uniform(km, (7, 5)) < 0.75
     value = jax.random.normal(kx, (7, 5))
