@@ -45,6 +45,7 @@ class Law(ABC):
     model: ClassVar[str]  # the law of a value y given its score x
     example: ClassVar[dict[str, float]]  # settings for tests
     has_update: ClassVar[bool] = True  # whether sweeps of modes are its solver
+    has_draws: ClassVar[bool] = False  # whether predictions for new labels need draws of scores
 
     def settings(self) -> dict[str, Any]:
         """{setting: its default}."""
@@ -76,9 +77,13 @@ class Law(ABC):
         """Candidates of its settings, for held-out cells."""
         return []
 
-    @abstractmethod
-    def few(self, key: jax.Array) -> Any:
-        """Data for tests."""
+    def valued(self, x: Any) -> Any:
+        """Values for tests, made of normal numbers."""
+        return x
+
+    def few(self, key: jax.Array) -> Ratings:
+        """Ratings for tests."""
+        return few_ratings(key, of=self.valued)
 
     def sampler(self) -> dict[str, Any]:
         """Entries of the record's group `gibbs`."""
@@ -133,9 +138,6 @@ class Normal(Law):
     def choices(self, data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
         return noise_choices(data, h, chosen)
 
-    def few(self, key: jax.Array) -> Ratings:
-        return few_ratings(key)
-
     def sampler(self) -> dict[str, Any]:
         return {"divisible": True}
 
@@ -189,6 +191,7 @@ class Bernoulli(Law):
     about: ClassVar[str] = "values 0 and 1"
     model: ClassVar[str] = "1 with probability F(m + x), else 0"
     example: ClassVar[dict[str, float]] = {}
+    has_draws: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.one_of(self, "link", ("logit", "probit"))
@@ -209,8 +212,8 @@ class Bernoulli(Law):
         y = (data.y - data.mean) / data.spread
         return Evidence(y, 1.0, {}, observe, cuts.as_values(y))
 
-    def few(self, key: jax.Array) -> Ratings:
-        return few_ratings(key, of=lambda value: 1.0 * (value > 0))
+    def valued(self, x: Any) -> Any:
+        return 1.0 * (x > 0)
 
 
 @dataclass(frozen=True)
@@ -254,8 +257,8 @@ class NegativeBinomial(Law):
     def settled(self, p: Any, own: Any) -> tuple[dict[str, Any], Any]:
         return ({} if p.r is None else {"r": own}), 1.0
 
-    def few(self, key: jax.Array) -> Ratings:
-        return few_ratings(key, of=lambda value: np.floor(2 * np.exp(value)))
+    def valued(self, x: Any) -> Any:
+        return np.floor(2 * np.exp(x))
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,7 @@ class Ordinal(Law):
     model: ClassVar[str] = "level r with probability F(theta_r - x) - F(theta_(r-1) - x)"
     example: ClassVar[dict[str, float]] = {}
     has_update: ClassVar[bool] = False
+    has_draws: ClassVar[bool] = True
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"levels": None}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from bayesfac.core import checks
+from bayesfac.parts import priors as usual
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Given, Wishart
 
@@ -20,9 +21,10 @@ class Prior(ABC):
     cite: ClassVar[str]
     model: ClassVar[str]  # the law of a row u
     example: ClassVar[dict[str, float]]  # settings for tests
+    shared: ClassVar[str] = ""  # what all modes of a tensor share, in words
 
-    def settings(self, axis: str) -> dict[str, Any]:
-        """{setting: its default} of rows along an axis."""
+    def settings(self, axis: str = "") -> dict[str, Any]:
+        """{setting: its default} of rows along an axis; without one, of the rows of all modes."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @abstractmethod
@@ -30,8 +32,13 @@ class Prior(ABC):
         """The factor of these rows; `shared` if the rows of both axes have this prior."""
 
     @abstractmethod
-    def filled(self, h: Any, scale: float) -> Any:
-        """The settings completed and checked; `scale` is that of the scores of a good fit."""
+    def keyed(self, mode: str) -> Factor:
+        """The factor of a mode of a tensor; all modes have this prior."""
+
+    @abstractmethod
+    def filled(self, h: Any, scale: float, degree: int) -> Any:
+        """The settings completed and checked; `scale` is that of the scores of a good fit, and `degree` the
+        number of rows that a score multiplies."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class NormalWishart(Prior):
     beta0 : float
         The mean has the precision beta0 P.
     rate : float, optional
-        P ~ Wishart(K, I / rate) with K degrees of freedom. None: the scale of the scores.
+        P ~ Wishart(K, I / rate) with K degrees of freedom. None: the scale of the scores; in a tensor of M
+        modes (scale^2 K^(M - 2))^(1 / M), so that products vary alike.
     """
 
     beta0: float = 0.01
@@ -55,8 +63,12 @@ class NormalWishart(Prior):
     def factor(self, axis: str, rows: str, shared: bool) -> Factor:
         return Factor(axis, rows, Wishart(f"Lambda_{rows}"), f"mu_{rows}")
 
-    def filled(self, h: Any, scale: float) -> Any:
-        h = checks.filled(h, rate=scale)
+    def keyed(self, mode: str) -> Factor:
+        return usual.keyed(mode)
+
+    def filled(self, h: Any, scale: float, degree: int) -> Any:
+        rate = (scale**2 * h.n_components ** (degree - 2)) ** (1 / degree)
+        h = checks.filled(h, rate=rate)
         checks.positive(h, "beta0", "rate")
         return h
 
@@ -64,13 +76,15 @@ class NormalWishart(Prior):
 @dataclass(frozen=True)
 class Relevance(Prior):
     """Rows about a mean with one precision for each component, so that components can switch off (Lim & Teh,
-    KDD Cup 2007). If the rows of both axes have this prior, they share the precisions.
+    KDD Cup 2007). If the rows of both axes have this prior, they share the precisions, as all modes of a
+    tensor do.
 
     Parameters
     ----------
     tau_shape, tau_rate : float
         tau_k ~ Gamma(tau_shape, tau_rate). If the rate is None, it is a quarter of the scale of the scores,
-        over K^(1 / tau_shape): then more components change the prior little (see `ard_mf`).
+        over K^(1 / tau_shape): then more components change the prior little (see `ard_mf`). In a tensor of M
+        modes the quarter has the power 2 / M, so that products vary alike.
     beta0 : float
         The mean has the precisions beta0 tau.
     """
@@ -83,13 +97,18 @@ class Relevance(Prior):
         "N(mu, diag(tau)^-1),  mu_k ~ N(0, 1 / (beta0 tau_k)),  tau_k ~ Gamma(tau_shape, tau_rate)"
     )
     example: ClassVar[dict[str, float]] = {"tau_shape": 2.0, "tau_rate": 1.2, "beta0": 2.0}
+    shared: ClassVar[str] = ", with one tau for all"
 
     def factor(self, axis: str, rows: str, shared: bool) -> Factor:
         return Factor(axis, rows, Gammas("tau" if shared else f"tau_{rows}"), f"mu_{rows}")
 
-    def filled(self, h: Any, scale: float) -> Any:
+    def keyed(self, mode: str) -> Factor:
+        return Factor(mode, f"U.{mode}", Gammas("tau"), f"mu.{mode}")
+
+    def filled(self, h: Any, scale: float, degree: int) -> Any:
         checks.positive(h, "tau_shape", "beta0")
-        h = checks.filled(h, tau_rate=scale / 4 / h.n_components ** (1 / h.tau_shape))
+        rate = (scale / 4) ** (2 / degree) / h.n_components ** (1 / h.tau_shape)
+        h = checks.filled(h, tau_rate=rate)
         checks.positive(h, "tau_rate")
         return h
 
@@ -101,24 +120,30 @@ class Spherical(Prior):
     Parameters
     ----------
     scale : float, optional
-        The standard deviation, a setting `scale_user` or `scale_item` of the fit. None: held-out cells
-        choose it.
+        The standard deviation, a setting `scale_user` or `scale_item` of the fit, or `scale` of all modes of
+        a tensor. None: held-out cells choose it; in a tensor, products then have a quarter of the variance.
     """
 
     scale: float | None = None
     cite: ClassVar[str] = "salakhutdinov2007pmf"
     model: ClassVar[str] = "N(0, sd^2 I)"
-    example: ClassVar[dict[str, float]] = {"scale_user": 0.9, "scale_item": 1.2}
+    example: ClassVar[dict[str, float]] = {"scale_user": 0.9, "scale_item": 1.2, "scale": 0.9}
+    shared: ClassVar[str] = "; sd is the setting scale"
 
-    def settings(self, axis: str) -> dict[str, Any]:
-        return {f"scale_{axis}": self.scale}
+    def settings(self, axis: str = "") -> dict[str, Any]:
+        return {f"scale_{axis}" if axis else "scale": self.scale}
 
     def factor(self, axis: str, rows: str, shared: bool) -> Factor:
         return Factor(axis, rows, Given(f"scale_{axis}"))
 
-    def filled(self, h: Any, scale: float) -> Any:
-        free = [name for name in h._fields if name in ("scale_user", "scale_item")]
-        # the products have 5 % of the variance, if both sides have it
-        h = checks.filled(h, **dict.fromkeys(free, (scale**2 / 20 / h.n_components) ** 0.25))
+    def keyed(self, mode: str) -> Factor:
+        return Factor(mode, f"U.{mode}", Given("scale"))
+
+    def filled(self, h: Any, scale: float, degree: int) -> Any:
+        free = [name for name in h._fields if name in self.example]
+        # the products have 5 % of the variance, if both sides have it; no cells choose that of a tensor
+        share = 20 if degree == 2 else 4
+        sd = (scale**2 / share / h.n_components) ** (0.5 / degree)
+        h = checks.filled(h, **dict.fromkeys(free, sd))
         checks.positive(h, *free)
         return h

@@ -1,5 +1,6 @@
 """The record of a composed factorization."""
 
+import math
 from collections import namedtuple
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,16 +11,19 @@ import jax
 
 from bayesfac.compose.laws import Law
 from bayesfac.compose.priors import Prior
-from bayesfac.compose.start import start_of
+from bayesfac.compose.start import init_of, start_of
 from bayesfac.compose.words import header
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
+from bayesfac.core.data.tensor import Tensor, few_cells
 from bayesfac.core.method import Choose, Method, Notes, lookup
 from bayesfac.parts.composition import Composition, composed
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.precisions import Gammas
+from bayesfac.parts.tensor import Tensor as Modes
 
+STRUCTURES = ("matrix", "tensor")
 TABLES = {"user": "U", "item": "V"}
 STEPS = [
     10 ** (-step / 8) for step in range(-6, 7)
@@ -40,60 +44,77 @@ class Recipe(NamedTuple):
     """What a factorization is made of."""
 
     rows: Prior
-    columns: Prior
+    columns: Prior | None  # None: a tensor, whose modes all have the prior of the rows
     observed: Law
     biases: bool
     features: bool
     n_components: int
     name: str
+    structure: str
 
     def plain(self) -> dict[str, Any]:
         """The recipe for JSON."""
         parts: dict[str, Any] = {
             "rows": self.rows, "columns": self.columns, "observed": self.observed
         }  # fmt: skip
-        tables = {e: {"part": type(part).__name__, **asdict(part)} for e, part in parts.items()}
-        return self._asdict() | tables
+        tables = {e: {"part": type(x).__name__, **asdict(x)} for e, x in parts.items() if x}
+        return {name: x for name, x in (self._asdict() | tables).items() if x is not None}
 
     @property
     def sides(self) -> dict[str, Prior]:
-        return {"user": self.rows, "item": self.columns}
+        """{axis: the prior of its rows}; a tensor's "" stands for all modes."""
+        return {"user": self.rows, "item": self.columns} if self.columns else {"": self.rows}
+
+
+class OfTensor(Composition):
+    """A composition whose components a fit does not count: `fits/components.py` counts those of matrices."""
+
+    limited = False
 
 
 @cache
 def made(recipe: Recipe) -> Method:
     """The record; one for each recipe, so that its programs are compiled once."""
-    law, s = recipe.observed, structure(recipe)
+    law, s, tensor = recipe.observed, structure(recipe), recipe.columns is None
     Hyper = named_tuple("Hyper", recipe, settings(recipe))
     sites = Composition(None, s, law.own, "").dims()
     Params = named_tuple("Params", recipe, dict.fromkeys(sites, (Any, None)))
-    start = start_of(Composition(Params, s, law.own, ""), law)
+    kind, about = OfTensor if tensor else Composition, partial(header, recipe)
+    c = kind(Params, s, law.own, "", recipe=recipe.plain(), header=about)
     every: tuple[Any, ...] = (*recipe.sides.values(), law)
     cited = dict.fromkeys(part.cite for part in every)
+    notes = Notes(remarks=lambda p, data, h: [tried(recipe)])
+    if tensor:
+        traits = {"no_fold_in": "rows of a tensor belong to one of several modes"}
+        own: dict[str, Any] = {"init": init_of(c, law), "notes": notes._replace(traits=traits)}
+    else:
+        choose = Choose(candidates=partial(candidates, recipe, s))
+        own = {"gibbs": law.sampler(), "choose": choose, "notes": notes}
     return composed(
-        recipe.name, cite=", ".join(cited), home="", data=Ratings, Params=Params, Hyper=Hyper,
-        structure=s, observed=law.own, example=partial(example, recipe, Hyper),
-        prepare=partial(prepare, recipe), gibbs=law.sampler(),
-        solver={"start": start} | ({} if law.has_update else {"update": None}),
-        choose=Choose(candidates=partial(candidates, recipe, s)),
-        notes=Notes(remarks=lambda p, data, h: [tried(recipe)]),
-        recipe=recipe.plain(), header=partial(header, recipe),
+        recipe.name, cite=", ".join(cited), home="", data=Tensor if tensor else Ratings,
+        Params=Params, Hyper=Hyper, structure=s, observed=law.own,
+        example=partial(example, recipe, Hyper), prepare=partial(prepare, recipe),
+        solver={"start": start_of(c, law)} | ({} if law.has_update else {"update": None}),
+        parts=c, **own,
     )  # fmt: skip
 
 
 def tried(recipe: Recipe) -> str:
     """Whether somebody has tried the settings: a remark on points."""
     kinds = [type(part).__name__ for part in (recipe.rows, recipe.columns, recipe.observed)]
-    same = None if recipe.biases else KNOWN.get((kinds[0], kinds[1], kinds[2]))
+    same = (
+        None
+        if recipe.biases or recipe.columns is None
+        else KNOWN.get((kinds[0], kinds[1], kinds[2]))
+    )
     return UNTRIED if same is None else f"this is the model of {same!r}, whose settings were tried"
 
 
 def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
     """The settings completed and checked."""
-    checks.count(h, "n_components", min(data.shape), "the smaller of users and items")
-    h, scale = recipe.observed.filled(data, h), recipe.observed.scale(data)
+    h, scale = recipe.observed.filled(data, sized(data, h)), recipe.observed.scale(data)
     for prior in dict.fromkeys(recipe.sides.values()):
-        h = prior.filled(h, scale)
+        h = prior.filled(h, scale, len(data.shape))
     if recipe.biases:
         h = checks.filled(h, bias_rate=scale**2 / 10)
         checks.positive(h, "bias_shape", "bias_rate")
@@ -103,16 +124,39 @@ def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
     return h
 
 
+def sized(data: Any, h: Any) -> Any:
+    """The settings, of a tensor with the modes of the data; too many components are refused."""
+    most, two = math.prod(data.shape) // max(data.shape), len(data.shape) == 2
+    of = "smaller of users and items" if two else "product of all modes but the largest"
+    checks.count(h, "n_components", most, f"the {of}")
+    if two:
+        return h
+    h = checks.filled(h, modes=data.modes)
+    if h.modes != data.modes:
+        raise ValueError(f"Expected the modes of the data, {data.modes}, got {h.modes}")
+    return h
+
+
 def example(recipe: Recipe, Hyper: Any, key: jax.Array) -> tuple[Any, Any]:
     """Data and settings for tests."""
-    data = recipe.observed.few(key)
-    values = recipe.observed.example | recipe.rows.example | recipe.columns.example
+    data, values = few(recipe, key), recipe.observed.example
+    for prior in recipe.sides.values():
+        values = values | prior.example
     own = {name: value for name, value in values.items() if name in Hyper._fields}
     return data, prepare(recipe, data, Hyper(n_components=2, scales="joint")._replace(**own))
 
 
+def few(recipe: Recipe, key: jax.Array) -> Ratings | Tensor:
+    """Data for tests."""
+    law = recipe.observed
+    if recipe.columns:
+        return law.few(key)
+    cells = few_cells(key).frame()
+    return Tensor(cells.assign(value=law.valued(cells["value"].to_numpy())))
+
+
 def candidates(
-    recipe: Recipe, s: Matrix, data: Any, h: Any, chosen: Mapping[str, Any]
+    recipe: Recipe, s: Any, data: Any, h: Any, chosen: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Candidates of the law's settings, then of given scales that are open, for held-out cells."""
     if found := recipe.observed.choices(data, h, chosen):
@@ -125,8 +169,10 @@ def candidates(
     return [{name: getattr(first, name) * step for name in free} for step in STEPS]
 
 
-def structure(recipe: Recipe) -> Matrix:
-    """The factors of both axes, and their biases."""
+def structure(recipe: Recipe) -> Matrix | Modes:
+    """The factors of both axes, and their biases; or those of all modes."""
+    if recipe.columns is None:
+        return Modes(recipe.rows.keyed)
     shared = type(recipe.rows) is type(recipe.columns)
     links = ("B", "ridge") if recipe.features else ("", "")
     user, item = (
@@ -159,8 +205,11 @@ def settings(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
         found |= {"bias_shape": 1.0, "bias_rate": None}
     if recipe.features:
         found |= {"ridge_shape": 1.0, "ridge_rate": 0.1}
-    found |= {"scales": "estimated"}
-    usual: dict[str, Any] = {"levels": tuple[float, ...] | None}
+    found |= {"scales": "estimated"} | ({"modes": None} if recipe.columns is None else {})
+    usual: dict[str, Any] = {
+        "levels": tuple[float, ...] | None,
+        "modes": tuple[str, ...] | None,
+    }
     return {
         name: (usual.get(name, float | None if value is None else type(value)), value)
         for name, value in found.items()

@@ -17,6 +17,8 @@ from bayesfac.parts.composition import Composition
 from bayesfac.parts.estimate import estimated
 from bayesfac.parts.matrix import Matrix, codes
 from bayesfac.parts.sites import put
+from bayesfac.parts.tensor import Tensor as Modes
+from bayesfac.parts.tensor import annealed
 
 LEAST = 1e-4  # smallest variance of biases, as a share of that of the scores
 
@@ -31,17 +33,29 @@ class Scales(NamedTuple):
     ridge_rate: Any
 
 
+def init_of(c: Composition, law: Law) -> Any:
+    """`init` of a tensor: see `annealed`."""
+
+    @compiled_for(2, once=True)
+    def init(key: jax.Array, data: Any, h: Any) -> Any:
+        seen = law.evidence(c.init(key, data, h), data, h)
+        begin = lambda key: c.init(key, data, h)  # noqa: E731
+        return annealed(key, begin, c.at(h), data, h, seen.y, seen.unit)
+
+    return init
+
+
 def start_of(c: Composition, law: Law) -> Any:
     """`start` of the solver: where deterministic engines begin."""
-    s: Any = c.structure
-    learned = {f.precision.site for f in s.every}
+    init = init_of(c, law) if isinstance(c.structure, Modes) else c.init
 
     @compiled_for(2, once=True)
     def start(key: jax.Array, data: Any, h: Any) -> Any:
-        p = c.init(key, data, h)
+        p = init(key, data, h)
         if h.scales == "joint":
             return p
-        seen, found = law.evidence(p, data, h), dict[str, Any]()
+        s, seen, found = c.at(h), law.evidence(p, data, h), dict[str, Any]()
+        learned = {f.precision.site for f in s.every}
         if s.biases:
             seen, found = _beside_biases(s, seen, data)
         usual = {"rate": seen.unit, "beta0": 0.01, "ridge_shape": 1.0, "ridge_rate": 0.1}

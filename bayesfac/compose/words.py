@@ -5,15 +5,29 @@ from typing import Any
 from bayesfac.core.method import Method
 
 ROWS = ("u_i", "user"), ("v_j", "item")
+OF_MODES = "U", "mu", "Lambda"  # sites that each mode of a tensor has
 
 
 def header(recipe: Any, method: Method) -> str:
     """The title, J, the generative model, the sites and the engines."""
+    lines = [*(of_matrix if recipe.columns else of_tensor)(recipe, method.name)]
+    lines += ["", "    site          axes", "    ----------    ----"]
+    key = "user or item" if recipe.columns else "mode"
+    for site, axes in method.axes.dims.items():
+        each = f"{site}.MODE" if site in OF_MODES and not recipe.columns else site
+        lines.append(f"    {each:<12}  {' x '.join(axes).replace('{key}', key) or 'scalar'}")
+    lines += ["", f"Engines: {', '.join(method.engines)}."]
+    missing = [f"{engine}: {why}" for engine, why in lacking(method).items()]
+    return "\n".join([*lines, *missing])
+
+
+def of_matrix(recipe: Any, name: str) -> list[str]:
+    """The title, J and the model of a matrix."""
     law, sides = recipe.observed, (recipe.rows, recipe.columns)
     kinds = [type(part).__name__ for part in (*sides, law)]
     score = "u_i.v_j" + (" + b_i + c_j" if recipe.biases else "")
     lines = [
-        "{}: rows {}, columns {}, observed {}".format(method.name, *kinds),
+        "{}: rows {}, columns {}, observed {}".format(name, *kinds),
         "",
         f"    J = -sum_ij log p(y_ij | x_ij) - log density of all priors,   x_ij = {score}",
         "",
@@ -24,14 +38,21 @@ def header(recipe: Any, method: Method) -> str:
         lines.append(f"    {row}  ~ {prior.model}{centre}")
     if recipe.biases:
         lines += ["    b_i, c_j ~ N(0, 1 / tau_bias),  tau_bias ~ Gamma(bias_shape, bias_rate)"]
-    lines += ["", "    site          axes", "    ----------    ----"]
-    for site, axes in method.axes.dims.items():
-        lines.append(
-            f"    {site:<12}  {' x '.join(axes).replace('{key}', 'user or item') or 'scalar'}"
-        )
-    lines += ["", f"Engines: {', '.join(method.engines)}."]
-    missing = [f"{engine}: {why}" for engine, why in lacking(method).items()]
-    return "\n".join([*lines, *missing])
+    return lines
+
+
+def of_tensor(recipe: Any, name: str) -> list[str]:
+    """The title, J and the model of a tensor; a cell c has the labels i, j, ..., t."""
+    rows, law = recipe.rows, recipe.observed
+    return [
+        f"{name}: rows of all modes {type(rows).__name__}, observed {type(law).__name__}",
+        "",
+        "    J = -sum_c log p(y_c | x_c) - log density of all priors,   x_c = sum_k u_ik v_jk ... w_tk",
+        "",
+        f"    y_c  ~ {law.model}",
+        f"    u_i  ~ {rows.model}",
+        f"    v_j, ..., w_t likewise{rows.shared}",
+    ]
 
 
 def lacking(method: Method) -> dict[str, str]:

@@ -291,8 +291,6 @@ def composed(
     solver: dict[str, Any] | None = None,
     gibbs: dict[str, Any] | None = None,
     axes: dict[str, Any] | None = None,
-    recipe: Mapping[str, Any] | None = None,
-    header: Callable[[Method], str] | None = None,
     **own: Any,
 ) -> Method:
     """The record of a method; `own` are its own fields, which replace those made of the parts, and `solver`,
@@ -300,7 +298,7 @@ def composed(
     draws the fields `together` in a move of the method, and not by their conditionals."""
     if "moves" in (gibbs or {}):
         raise ValueError(f"Expected moves= of {name} beside those of its parts, got gibbs['moves']")
-    c = Composition(Params, structure, observed, home, order, recipe, header)
+    c = Composition(Params, structure, observed, home, order)
     laws = {f: law for f, law in c.conditionals().items() if f not in together}
     augment = c.augment if hasattr(observed, "augment") else None
     made: dict[str, Any] = {

@@ -33,14 +33,15 @@ def estimated(
     are several. `scales` has the settings of empirical Bayes, if h lacks some.
 
     Precisions may be any matrices on the way. At the end two factors take coordinates in which their
-    precisions have the forms of their laws (`formed`).
+    precisions have the forms of their laws (`formed`); the modes of a tensor have only scales to take, and
+    the diagonals that are nearest (`diagonal`).
     """
     x = [data.x.get(f.axis) if f.link else None for f in main]
     begun = starts(main, p, data, h, y, unit, scales or h)
     problem = Problem(cells or data.cells, x, scales or h, observe, early)
     sides, own = bayes.estimated(begun, problem, own)
     if not all(isinstance(f.precision, Wishart) for f in main):
-        sides = formed(main, sides, h)
+        sides = formed(main, sides, h) if len(main) == 2 else diagonal(main, sides)
     found: dict[str, Any] = {}
     for f, side in zip(main, sides, strict=True):
         found[f.rows] = side.mean
@@ -79,6 +80,25 @@ def formed(main: Sequence[Factor], sides: Sequence[Side], h: Any) -> list[Side]:
         return new._replace(precision=jnp.diag(diagonal))
 
     return [turned(one, A, square), turned(two, back.T, w / square)]
+
+
+def diagonal(main: Sequence[Factor], sides: Sequence[Side]) -> list[Side]:
+    """Modes of a tensor with diagonal precisions, which are the same in all modes.
+
+    Of all normal laws with a diagonal precision, the nearest to N(mu, P^-1) has the variances diag(P^-1), or,
+    if it has no mean, the squares of mu more. With u_k -> s_k u_k in each mode, the product of its s_k being
+    one, all products stay. So each component gets the geometric mean of its variances in all modes.
+    """
+    wide = [
+        jnp.diag(jnp.linalg.inv(side.precision)) + (0 if f.mean else side.mu**2)
+        for f, side in zip(main, sides, strict=True)
+    ]
+    even = jnp.exp(jnp.mean(jnp.log(jnp.stack(wide)), 0))
+    return [
+        side._replace(mean=t * side.mean, mu=t * side.mu, precision=jnp.diag(1 / even))
+        for side, own in zip(sides, wide, strict=True)
+        for t in [jnp.sqrt(even / own)]
+    ]
 
 
 def links(f: Factor) -> tuple[str, str]:

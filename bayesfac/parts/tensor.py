@@ -26,6 +26,8 @@ from bayesfac.parts.scales import Groups
 from bayesfac.parts.sites import get, put
 
 CELLS = 5000  # number of cells whose predictions a probe sums
+TRIES, SWEEPS = 4, 25  # number of annealed starts, of which the best is used, and sweeps of each
+HEAT = 0.5, 3.0  # the precision of the noise, first and last, times the variance of the values
 
 
 @dataclass(frozen=True)
@@ -158,3 +160,36 @@ class Tensor(Keyed):
             factor = response.factor(key, times, smoothed, probe)
         wide = {n: {**get(q, n), "cov": factor**2 * get(q, n)["cov"]} for n in names}
         return put(q, wide), factor
+
+
+def annealed(
+    key: jax.Array,
+    begin: Callable[[jax.Array], Any],
+    s: Tensor,
+    data: Any,
+    h: Any,
+    y: Any,
+    unit: Any,
+) -> Any:
+    """The best of a few annealed starts for values y whose standard deviation is `unit`: from `begin(key)`,
+    rows are drawn from their conditionals, while the precision of a normal noise rises.
+
+    From random factors, which explain nothing, precisions would rise until a component is zero in all modes,
+    and a Gibbs chain would stay without this component.
+    """
+    low, high = HEAT
+
+    def sweep(key: jax.Array, number: jax.Array, p: Any) -> Any:
+        weight = low * (high / low) ** (number / SWEEPS) / unit**2
+        for m, f in enumerate(s.main):
+            own = jax.random.fold_in(jax.random.fold_in(key, number), m)
+            p = put(p, {f.rows: s.rows(p, data, f, h, y, weight).sample(own)})
+        return p
+
+    def tried(key: jax.Array) -> tuple[Any, jax.Array]:
+        first, later = jax.random.split(key)
+        p = jax.lax.fori_loop(0, SWEEPS, lambda number, p: sweep(later, number, p), begin(first))
+        return p, jnp.sum((y - s.scores(p, data)) ** 2)
+
+    tries, misfits = jax.lax.map(tried, jax.random.split(key, TRIES))
+    return jax.tree.map(lambda x: x[jnp.argmin(misfits)], tries)

@@ -17,7 +17,7 @@ from bayesfac.cli import main
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.laws.sides import Side
 from bayesfac.core.method import REGISTRY, gauge_of, log_joint, settle
-from bayesfac.parts.estimate import formed
+from bayesfac.parts.estimate import diagonal, formed
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Given, Wishart
 from bayesfac.sklearn import pairs as of_pairs
@@ -33,6 +33,12 @@ EVERY = {
     for rows, columns, law, biases in product(PRIORS, PRIORS, LAWS, (False, True))
     for made in [bf.factorization(rows, columns, law, biases=biases)]
 }
+EVERY |= {
+    made.name: made
+    for rows, law in product(PRIORS, LAWS)
+    if not law.has_draws
+    for made in [bf.factorization(rows, observed=law, structure="tensor")]
+}
 # what differs from combination to combination; what engines do with a record has tests of its own
 QUICK = (
     "structure",
@@ -46,6 +52,8 @@ QUICK = (
     "predict",
 )
 TABLE = bf.datasets.make_gaussian(60, 40, 2, noise=0.3, seed=0)[0]
+CELLS = bf.datasets.make_tensor((20, 12, 6), 2, noise=0.3, density=0.5, seed=0)[0]
+TENSOR = bf.factorization(bf.Relevance(), structure="tensor")
 
 
 @pytest.mark.parametrize("name", shuffled(sorted(EVERY))[:2])
@@ -83,6 +91,7 @@ def test_vb_of_biases_with_learned_precisions(key):
             "ordinal_mf",
             bf.factorization(bf.NormalWishart(), observed=bf.Ordinal(thresholds="user")),
         ),
+        ("cp", bf.factorization(structure="tensor")),
     ],
 )
 def test_a_composition_is_the_method_of_the_paper(name, model, key):
@@ -162,6 +171,55 @@ def test_factors_take_coordinates_in_which_precisions_have_their_forms(one, two,
             np.testing.assert_allclose(*squares, rtol=1e-6)
 
 
+def test_modes_take_the_nearest_diagonal_precision_of_all(key):
+    """Products stay, and variances too if they are alike in all modes."""
+    P, mean = jnp.array([[2.0, 0.7], [0.7, 1.0]]), jax.random.normal(key, (3, 4, 2))
+    sizes, mu = jnp.array([[1.0, 1.0], [2.0, 0.5], [0.5, 2.0]]), jnp.array([0.3, -0.4])
+    for part in (bf.Relevance(), bf.Spherical()):
+        main = [part.keyed(mode) for mode in "abc"]
+        before = [
+            Side(s * u, jnp.zeros((4, 2, 2)), s * mu, P / jnp.outer(s, s))
+            for s, u in zip(sizes, mean, strict=True)
+        ]
+        after = diagonal(main, before)
+        variance = jnp.diag(jnp.linalg.inv(P)) + (0 if main[0].mean else mu**2)
+        for side, u in zip(after, mean, strict=True):
+            np.testing.assert_allclose(side.precision, jnp.diag(1 / variance), rtol=1e-6)
+            np.testing.assert_allclose(side.mean, u, rtol=1e-6)
+            np.testing.assert_allclose(side.mu, mu, rtol=1e-6)
+
+
+def test_tensors_begin_near_their_values(key):
+    """Annealed draws leave little more than their noise, of a third of the variance at the end."""
+    h = settle(TENSOR, CELLS, {"n_components": 2})
+    p = TENSOR.init(key, CELLS, h)
+    rest = CELLS.y - h.offset - TENSOR.parts.at(h).scores(p, CELLS)
+    assert jnp.mean(rest**2) < CELLS.spread**2 / 3
+
+
+@pytest.mark.parametrize("rows", PRIORS, ids=str)
+def test_a_point_of_a_tensor_predicts_with_any_prior(rows):
+    train, test = bf.split.holdout(CELLS, 0.1, seed=0)
+    model = bf.factorization(rows, structure="tensor")
+    fit = bf.fit(model, train, n_components=2, progress=False)
+    assert fit.converged
+    assert bf.metrics.rmse(test.value, fit.predict(test).mean) < 0.3 * 1.2  # the noise, and a fifth
+
+
+def test_usual_scales_of_tensors():
+    """Those of cp; and the largest variances of relevance multiply to those of a matrix."""
+    own = {"n_components": 3}
+    usual = settle(REGISTRY["cp"], CELLS, own)
+    assert settle(bf.factorization(structure="tensor"), CELLS, own).rate == usual.rate
+    rate, matrix = (
+        settle(model, data, own).tau_rate * 3**2
+        for model, data in ((TENSOR, CELLS), (bf.factorization(bf.Relevance()), TABLE))
+    )
+    assert (rate**3 / CELLS.spread**2) == pytest.approx(matrix**2 / TABLE.spread**2)
+    h = settle(bf.factorization(bf.Spherical(), structure="tensor"), CELLS, own)
+    assert 3 * h.scale**6 == pytest.approx(CELLS.spread**2 / 4)
+
+
 def test_components_of_mixed_precisions_change_signs_together():
     model = bf.factorization(bf.NormalWishart(), bf.Relevance())
     (free,) = gauge_of(model, ["U", "V", "mu_U", "mu_V", "Lambda_U", "tau_V"])
@@ -183,6 +241,13 @@ def test_one_record_for_one_recipe():
     p = MODEL.init(jax.random.key(0), data, hyper)
     assert type(pickle.loads(pickle.dumps(p))) is MODEL.Params
     assert bf.factorization(bf.NormalWishart(), bf.Relevance(), biases=True) is not MODEL
+
+
+def test_a_tensor_has_one_recipe(tmp_path):
+    assert bf.factorization(bf.Relevance, features=False, structure="tensor") is TENSOR
+    assert pickle.loads(pickle.dumps(TENSOR)) is TENSOR
+    (tmp_path / "model.toml").write_text('rows = "Relevance"\nstructure = "tensor"\n')
+    assert compose.read(tmp_path / "model.toml") is TENSOR
 
 
 @pytest.mark.parametrize(
@@ -266,6 +331,20 @@ def test_estimators_of_scikit_learn():
         shelf("m", {}, {"Views": object})[2](MODEL)
 
 
+def test_what_a_tensor_prints():
+    said = repr(TENSOR)
+    for text in (
+        "rows of all modes Relevance, observed Normal",
+        "x_c = sum_k u_ik v_jk ... w_tk",
+        "v_j, ..., w_t likewise, with one tau for all",
+        "U.MODE        mode x component",
+        "tau           component",
+        "Engines: FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick, VB.",
+    ):
+        assert text in said
+    assert "user" not in said
+
+
 # -- what is refused ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("wrong", "says"),
@@ -290,6 +369,27 @@ def test_estimators_of_scikit_learn():
             lambda: bf.fit(bf.factorization(observed=bf.Ordinal()), TABLE),
             "Expected ordinal ratings",
         ),
+        (
+            lambda: bf.factorization(structure="cube"),
+            "Expected structure to be one of .* got 'cube'",
+        ),
+        (
+            lambda: bf.factorization(columns=bf.Relevance(), structure="tensor"),
+            "Expected no columns .* leave columns out",
+        ),
+        (
+            lambda: bf.factorization(biases=True, structure="tensor"),
+            "Expected biases=False .* raise n_components",
+        ),
+        (
+            lambda: bf.factorization(observed=bf.Bernoulli(), structure="tensor"),
+            r"need draws of scores, .* structure='matrix' takes bf.Bernoulli\(\)",
+        ),
+        (
+            lambda: bf.fit(TENSOR, CELLS, n_components=73),
+            "the product of all modes but the largest",
+        ),
+        (lambda: bf.fit(TENSOR, CELLS, modes=("a", "b", "c")), "Expected the modes of the data"),
     ],
     ids=[
         "law_as_rows",
@@ -303,6 +403,12 @@ def test_estimators_of_scikit_learn():
         "setting_of_a_fit",
         "type",
         "real_values",
+        "structure",
+        "columns_of_a_tensor",
+        "biases_of_a_tensor",
+        "draws_of_a_tensor",
+        "components_of_a_tensor",
+        "modes",
     ],
 )
 def test_what_is_refused(wrong, says):
