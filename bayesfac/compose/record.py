@@ -33,6 +33,7 @@ KNOWN = {
     ("NormalWishart", "NormalWishart", "Normal"): "bpmf",
     ("NormalWishart", "NormalWishart", "Ordinal"): "ordinal_mf",
     ("Relevance", "Relevance", "Normal"): "ard_mf",
+    ("NormalWishart", "NoneType", "Normal"): "cp",  # a tensor has no columns
 }
 UNTRIED = (
     "the settings of this factorization follow from the data, and nobody has tried them on others: "
