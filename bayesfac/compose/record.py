@@ -102,12 +102,8 @@ def made(recipe: Recipe) -> Method:
 
 def tried(recipe: Recipe) -> str:
     """Whether somebody has tried the settings: a remark on points."""
-    kinds = [type(part).__name__ for part in (recipe.rows, recipe.columns, recipe.observed)]
-    same = (
-        None
-        if recipe.biases or recipe.columns is None
-        else KNOWN.get((kinds[0], kinds[1], kinds[2]))
-    )
+    rows, columns, law = (type(x).__name__ for x in (recipe.rows, recipe.columns, recipe.observed))
+    same = None if recipe.biases else KNOWN.get((rows, columns, law))
     return UNTRIED if same is None else f"this is the model of {same!r}, whose settings were tried"
 
 

@@ -9,7 +9,7 @@ import bayesfac as bf
 from bayesfac import compose
 
 PAGE = Path(__file__).resolve().parents[1] / "compose.md"
-BEGIN, END = "<!-- laws -->\n", "<!-- end -->"
+BEGIN, END = "|---|---|---|---|\n", "\n\n"  # the rule below its head, and the empty line after it
 
 
 def rows() -> str:
@@ -21,14 +21,14 @@ def rows() -> str:
             for biases in (False, True)
         )
         same = "the same" if plain == beside else beside
-        lines.append(f"| `bf.{name}()` | {law.about} | {plain} | {same} |\n")
-    return "".join(lines)
+        lines.append(f"| `bf.{name}()` | {law.about} | {plain} | {same} |")
+    return "\n".join(lines)
 
 
 def page() -> str:
     """The page with this table."""
     before, rest = PAGE.read_text("utf-8").split(BEGIN)
-    return before + BEGIN + rows() + END + rest.split(END)[1]
+    return before + BEGIN + rows() + END + rest.split(END, 1)[1]
 
 
 if __name__ == "__main__":
