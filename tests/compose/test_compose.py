@@ -197,7 +197,7 @@ def test_tensors_begin_near_their_values(key):
     assert jnp.mean(rest**2) < CELLS.spread**2 / 3
 
 
-@pytest.mark.parametrize("rows", PRIORS, ids=str)
+@pytest.mark.parametrize("rows", PRIORS, ids=[*compose.PRIORS])
 def test_a_point_of_a_tensor_predicts_with_any_prior(rows):
     train, test = bf.split.holdout(CELLS, 0.1, seed=0)
     model = bf.factorization(rows, structure="tensor")
