@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bayesfac.compose.laws import Law
-from bayesfac.compose.priors import Prior
+from bayesfac.compose.laws import Law, NegativeBinomial
+from bayesfac.compose.priors import Prior, Spherical
 from bayesfac.compose.start import init_of, start_of
 from bayesfac.compose.words import header
 from bayesfac.core import checks
@@ -67,12 +67,6 @@ class Recipe(NamedTuple):
         return {"user": self.rows, "item": self.columns} if self.columns else {"": self.rows}
 
 
-class OfTensor(Composition):
-    """A composition whose components a fit does not count: `fits/components.py` counts those of matrices."""
-
-    limited = False
-
-
 @cache
 def made(recipe: Recipe) -> Method:
     """The record; one for each recipe, so that its programs are compiled once."""
@@ -80,22 +74,20 @@ def made(recipe: Recipe) -> Method:
     Hyper = named_tuple("Hyper", recipe, settings(recipe))
     sites = Composition(None, s, law.own, "").dims()
     Params = named_tuple("Params", recipe, dict.fromkeys(sites, (Any, None)))
-    kind, about = OfTensor if tensor else Composition, partial(header, recipe)
-    c = kind(Params, s, law.own, "", recipe=recipe.plain(), header=about)
+    about = partial(header, recipe)
+    c = Composition(Params, s, law.own, "", recipe=recipe.plain(), header=about)
     every: tuple[Any, ...] = (*recipe.sides.values(), law)
     cited = dict.fromkeys(part.cite for part in every)
-    notes = Notes(remarks=lambda p, data, h: [tried(recipe)])
-    if tensor:
-        traits = {"no_fold_in": "rows of a tensor belong to one of several modes"}
-        own: dict[str, Any] = {"init": init_of(c, law), "notes": notes._replace(traits=traits)}
-    else:
+    own: dict[str, Any] = {"init": init_of(c, law)}
+    if not tensor:
         choose = Choose(candidates=partial(candidates, recipe, s))
-        own = {"gibbs": law.sampler(), "choose": choose, "notes": notes}
+        own = {"gibbs": law.sampler(), "choose": choose}
     return composed(
         recipe.name, cite=", ".join(cited), home="", data=Tensor if tensor else Ratings,
         Params=Params, Hyper=Hyper, structure=s, observed=law.own,
         example=partial(example, recipe, Hyper), prepare=partial(prepare, recipe),
         solver={"start": start_of(c, law)} | ({} if law.has_update else {"update": None}),
+        notes=Notes(remarks=lambda p, data, h: [tried(recipe)], traits=traits(recipe)),
         parts=c, **own,
     )  # fmt: skip
 
@@ -105,6 +97,19 @@ def tried(recipe: Recipe) -> str:
     rows, columns, law = (type(x).__name__ for x in (recipe.rows, recipe.columns, recipe.observed))
     same = None if recipe.biases else KNOWN.get((rows, columns, law))
     return UNTRIED if same is None else f"this is the model of {same!r}, whose settings were tried"
+
+
+def traits(recipe: Recipe) -> dict[str, str]:
+    """What the factorization cannot do, with the reasons."""
+    found = {}
+    if recipe.columns is None:
+        found["no_fold_in"] = "rows of a tensor belong to one of several modes"
+    light = all(isinstance(prior, Spherical) for prior in recipe.sides.values())
+    if isinstance(recipe.observed, NegativeBinomial) and (recipe.biases or not light):
+        found["no_prior_predictive"] = (
+            "scores drawn from this prior have no variance, and counts grow exponentially with them"
+        )
+    return found
 
 
 def prepare(recipe: Recipe, data: Any, h: Any) -> Any:

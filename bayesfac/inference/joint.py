@@ -159,7 +159,9 @@ DEPENDS = "the factor {!r} depends on the data, but is not a distribution that c
 
 
 def obstacle(method: Method, data: Any, hyper: Any) -> str:
-    """Why the joint cannot be drawn from, according to the model's trace; empty if it can."""
+    """Why the joint cannot be drawn from, by the method's traits or the model's trace; empty if it can."""
+    if why := method.notes.traits.get("no_prior_predictive"):
+        return why
     seen: dict[str, Any] = {}
     start = jax.jit(lambda key: method.init(key, data, hyper))
     p = jax.eval_shape(start, key := jax.random.key(0))

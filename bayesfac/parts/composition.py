@@ -59,11 +59,11 @@ class Composition:
     @property
     def limited(self) -> bool:
         """Whether components may vanish, so that their number is an upper limit: one precision for each
-        component is common to the rows of all axes, and values have a noise to compare components with."""
+        component is common to the rows of both axes, and values have a noise to compare components with."""
         first, *rest = (f.precision for f in self.structure.main)
         common = "." not in first.site  # the entry of a mapping belongs to one axis
         switched = isinstance(first, Gammas) and common and all(one == first for one in rest)
-        return switched and hasattr(self.observed, "precision")
+        return switched and self.structure.rotates and hasattr(self.observed, "precision")
 
     def params(self, values: dict[str, Any]) -> Any:
         """Params with these values of sites, and no others."""
