@@ -1,6 +1,8 @@
 """`dir` of the public modules shows what a user may call, and no import of ours."""
 
 import ast
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -18,6 +20,17 @@ def test_the_stub_has_the_same_names():
     assert named == [*bf._HOME.items()]
     assert all(alias.asname == alias.name for node in imports for alias in node.names)
     assert bf.__all__ == sorted(bf._HOME)
+
+
+FIRST = {home: name for name, home in reversed(bf._HOME.items()) if home.count(".")}
+
+
+@pytest.mark.parametrize("home", FIRST)
+def test_any_module_may_be_the_first(home):
+    """Modules are found and imported by name too, which no contract of imports sees: a circle shows only where
+    it is entered."""
+    code = f"import bayesfac as bf; bf.{FIRST[home]}; assert len(bf.methods()) >= 35"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("name", MODULES)

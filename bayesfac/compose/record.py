@@ -25,9 +25,8 @@ from bayesfac.parts.tensor import Tensor as Modes
 
 STRUCTURES = ("matrix", "tensor")
 TABLES = {"user": "U", "item": "V"}
-STEPS = [
-    10 ** (-step / 8) for step in range(-6, 7)
-]  # of the scales that held-out cells choose from
+# of the scales that held-out cells choose from
+STEPS = [10 ** (-step / 8) for step in range(-6, 7)]
 # {rows, columns, law: the method of bf.methods() with this model}, without biases
 KNOWN = {
     ("NormalWishart", "NormalWishart", "Normal"): "bpmf",
@@ -128,7 +127,7 @@ def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
 
 def sized(data: Any, h: Any) -> Any:
     """The settings, of a tensor with the modes of the data; too many components are refused."""
-    most, two = math.prod(data.shape) // max(data.shape), len(data.shape) == 2
+    most, two = math.prod(data.shape) // max(data.shape), "modes" not in h._fields
     of = "smaller of users and items" if two else "product of all modes but the largest"
     checks.count(h, "n_components", most, f"the {of}")
     if two:
