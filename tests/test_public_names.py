@@ -27,8 +27,8 @@ FIRST = {home: name for name, home in reversed(bf._HOME.items()) if home.count("
 
 @pytest.mark.parametrize("home", FIRST)
 def test_any_module_may_be_the_first(home):
-    """Modules are found and imported by name too, which no contract of imports sees: a circle shows only where
-    it is entered."""
+    """Modules are imported by name too, which no contract of imports sees: a circle shows only where it is
+    entered."""
     code = f"import bayesfac as bf; bf.{FIRST[home]}; assert len(bf.methods()) >= 35"
     subprocess.run([sys.executable, "-c", code], check=True)
 
