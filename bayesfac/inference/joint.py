@@ -159,9 +159,7 @@ DEPENDS = "the factor {!r} depends on the data, but is not a distribution that c
 
 
 def obstacle(method: Method, data: Any, hyper: Any) -> str:
-    """Why the joint cannot be drawn from, by the method's traits or the model's trace; empty if it can."""
-    if why := method.notes.traits.get("no_prior_predictive"):
-        return why
+    """Why the joint cannot be drawn from, by the model's trace or the method's traits; empty if it can."""
     seen: dict[str, Any] = {}
     start = jax.jit(lambda key: method.init(key, data, hyper))
     p = jax.eval_shape(start, key := jax.random.key(0))
@@ -178,7 +176,7 @@ def obstacle(method: Method, data: Any, hyper: Any) -> str:
     # a distribution without a sampler raises NotImplementedError, which is the obstacle
     except (BayesfacError, NotImplementedError) as none:
         return str(none) or "data cannot be drawn from its distribution"
-    return ""
+    return method.notes.traits.get("no_prior_predictive", "")
 
 
 def data_factor(method: Method, data: Any, hyper: Any) -> str:
