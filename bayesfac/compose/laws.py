@@ -6,34 +6,19 @@ Each law is a record of its settings, and makes a part of `parts/observed/`.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
-from bayesfac.core.laws.empirical_bayes import Early, Observe, Seen, as_normal, left_out, normal
 from bayesfac.core.laws.ordinal import levelled
 from bayesfac.parts.estimate import noise_choices
 from bayesfac.parts.observed import bernoulli, negative_binomial, student_t
 from bayesfac.parts.observed import normal as normal_part
 from bayesfac.parts.observed import ordinal as ordinal_part
 from bayesfac.parts.observed import thresholds as cuts
-from bayesfac.parts.observed.normal import spread
-
-
-class Evidence(NamedTuple):
-    """What empirical Bayes needs of a law: values that scores explain, their standard deviation, the law's
-    own parameters, and `observe` (see `core/laws/empirical_bayes.py`)."""
-
-    y: jax.Array
-    unit: Any
-    own: Any
-    observe: Observe
-    early: Early | None = None
 
 
 @dataclass(frozen=True)
@@ -63,15 +48,6 @@ class Law(ABC):
     def scale(self, data: Any) -> float:
         """The scale of the scores of a good fit."""
         return 1.0
-
-    @abstractmethod
-    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
-        """For the start of a point fit."""
-
-    def settled(self, p: Any, own: Any) -> tuple[dict[str, Any], Any]:
-        """{site: value} of the law's own parameters at the end of empirical Bayes, and a factor of the
-        precisions of all rows."""
-        return dict(own), 1.0
 
     def choices(self, data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
         """Candidates of its settings, for held-out cells."""
@@ -120,21 +96,6 @@ class Normal(Law):
     def scale(self, data: Any) -> float:
         return data.spread
 
-    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
-        y = data.y - h.offset
-        alpha = jnp.asarray(self.own.precision(p, h), y.dtype)
-        own = alpha, jnp.zeros((), y.dtype)
-        return Evidence(y, spread(data), own, normal(y, h.alpha_shape, h.alpha_rate, h.alpha))
-
-    def settled(self, p: Any, own: Any) -> tuple[dict[str, Any], Any]:
-        """A point predicts with the noise alone, so the noise must include the variance of the scores. All
-        precisions get the same factor, so that the modes of the rows stay where they are."""
-        if p.alpha is None:
-            return {}, 1.0
-        alpha, variance = own
-        share = 1 / (1 + alpha * variance)
-        return {"alpha": share * alpha}, share
-
     def choices(self, data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
         return noise_choices(data, h, chosen)
 
@@ -161,19 +122,6 @@ class StudentT(Normal):
     @property
     def own(self) -> Any:
         return student_t.StudentT()
-
-    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
-        seen = super().evidence(p, data, h)
-
-        def observe(known: tuple, x: jax.Array, variance: jax.Array) -> Seen:
-            alpha, square = known[0], (seen.y - x) ** 2
-            w = self.own.weight(alpha * (square + variance), h)
-            rate = h.alpha_rate + 0.5 * jnp.sum(w * (square + variance))
-            new = alpha if h.alpha is not None else (h.alpha_shape - 1 + 0.5 * len(w)) / rate
-            loss = (h.nu + 1) / 2 * jnp.log1p(new * square / h.nu) - 0.5 * jnp.log(new)
-            return Seen((new, left_out(variance, new * w)), seen.y, new * w, loss)
-
-        return seen._replace(observe=observe)
 
 
 @dataclass(frozen=True)
@@ -202,15 +150,6 @@ class Bernoulli(Law):
     @property
     def own(self) -> Any:
         return bernoulli.Bernoulli(self.link)
-
-    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
-        each = partial(self.own.of_cells, data=data, h=h)
-
-        def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
-            return Seen(known, *as_normal(each, x, variance), -each(x))
-
-        y = (data.y - data.mean) / data.spread
-        return Evidence(y, 1.0, {}, observe, cuts.as_values(y))
 
     def valued(self, x: Any) -> Any:
         return 1.0 * (x > 0)
@@ -242,20 +181,6 @@ class NegativeBinomial(Law):
     @property
     def own(self) -> Any:
         return negative_binomial.NegativeBinomial()
-
-    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
-        law, first = self.own, jnp.asarray(self.own.r(p, h), data.y.dtype)
-
-        def observe(known: jax.Array, x: jax.Array, variance: jax.Array) -> Seen:
-            new = known if h.r is not None else law.climbed(known, x, data, h, variance)
-            each = lambda x: law.of_cells(new, x, data, h)  # noqa: E731
-            return Seen(new, *as_normal(each, x, variance), -each(x))
-
-        y = jnp.log(data.y + 0.5)
-        return Evidence(y - jnp.mean(y), jnp.std(y), first, observe)
-
-    def settled(self, p: Any, own: Any) -> tuple[dict[str, Any], Any]:
-        return ({} if p.r is None else {"r": own}), 1.0
 
     def valued(self, x: Any) -> Any:
         return np.floor(2 * np.exp(x))
@@ -297,10 +222,6 @@ class Ordinal(Law):
         h = levelled(data, h, self.own.name)
         cuts.checked(h)
         return h
-
-    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
-        y = (data.y - data.mean) / data.spread
-        return Evidence(y, 1.0, cuts.own(p), cuts.observer(p, data, h), cuts.as_values(y))
 
     def few(self, key: jax.Array) -> Ratings:
         return few_ratings(key, levels=4)

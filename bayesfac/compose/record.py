@@ -11,17 +11,19 @@ import jax
 
 from bayesfac.compose.laws import Law, NegativeBinomial
 from bayesfac.compose.priors import Prior, Spherical
-from bayesfac.compose.start import init_of, start_of
 from bayesfac.compose.words import header
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.tensor import Tensor, few_cells
 from bayesfac.core.method import Choose, Method, Notes, lookup
+from bayesfac.core.programs import compiled_for
 from bayesfac.parts.composition import Composition, composed
+from bayesfac.parts.estimate import point
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.precisions import Gammas
 from bayesfac.parts.tensor import Tensor as Modes
+from bayesfac.parts.tensor import annealed
 
 STRUCTURES = ("matrix", "tensor")
 TABLES = {"user": "U", "item": "V"}
@@ -77,15 +79,24 @@ def made(recipe: Recipe) -> Method:
     c = Composition(Params, s, law.own, "", recipe=recipe.plain(), header=about)
     every: tuple[Any, ...] = (*recipe.sides.values(), law)
     cited = dict.fromkeys(part.cite for part in every)
-    own: dict[str, Any] = {"init": init_of(c, law)}
-    if not tensor:
+    own: dict[str, Any]
+    if tensor:
+        init = compiled_for(2, once=True)(partial(annealed, c))
+        own = {"init": init}
+    else:
+        init = c.init
         choose = Choose(candidates=partial(candidates, recipe, s))
         own = {"gibbs": law.sampler(), "choose": choose}
+
+    @compiled_for(2, once=True)
+    def start(key: jax.Array, data: Any, h: Any) -> Any:
+        return point(c, init(key, data, h), data, h)
+
     return composed(
         recipe.name, cite=", ".join(cited), home="", data=Tensor if tensor else Ratings,
         Params=Params, Hyper=Hyper, structure=s, observed=law.own,
         example=partial(example, recipe, Hyper), prepare=partial(prepare, recipe),
-        solver={"start": start_of(c, law)} | ({} if law.has_update else {"update": None}),
+        solver={"start": start} | ({} if law.has_update else {"update": None}),
         notes=Notes(remarks=lambda p, data, h: [tried(recipe)], traits=traits(recipe)),
         parts=c, **own,
     )  # fmt: skip

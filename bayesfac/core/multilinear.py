@@ -1,16 +1,9 @@
-"""Products of the rows of several tables, for the cells of tensors and linked matrices.
+"""Products of the rows of several tables, for the cells of tensors and linked matrices."""
 
-A step for one mode after the other is compiled once for each mode, and this can take far longer than the
-steps themselves. So a small tensor gets tables of one size (`evened`). All its modes are then entries along
-a leading axis, and `in_turn` is a loop whose body is compiled once.
-"""
-
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from bayesfac.core.data.cells import (
     Cells,
@@ -18,97 +11,12 @@ from bayesfac.core.data.cells import (
     Known,
     LinkedCells,
     Query,
-    Rows,
     TensorCells,
     codes_of,
 )
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
 from bayesfac.core.math import inner, pick
-
-EVEN = (
-    10_000  # rows, of all modes together, up to which the modes of a tensor get tables of one size
-)
-
-
-@jax.tree_util.register_pytree_node_class
-class EvenCells(TensorCells):
-    """The cells of a tensor whose modes all have as many rows as the longest. The rows behind those of a mode
-    have no cells. `modes` is one layout, with an axis of modes before those of its arrays."""
-
-    @classmethod
-    def tree_unflatten(cls, shape: tuple[int, ...], children: tuple) -> "EvenCells":
-        self = object.__new__(cls)
-        self.shape, self.code = shape, children[0]
-        self.modes = Rows(*children[1:])  # type: ignore[assignment]
-        return self
-
-
-def evened(cells: Any) -> Any:
-    """The cells with modes of one size, if they are those of a small tensor."""
-    M, n = len(cells.shape), max(cells.shape)
-    if type(cells) is not TensorCells or M * n > EVEN:
-        return cells
-    first = np.cumsum((0, *cells.shape[:-1]))
-    shift = np.asarray(
-        n * np.arange(M) - first, np.int32
-    )  # of the numbers of the rows of each mode
-    most = max(len(rows.chunk) for rows in cells.modes)
-
-    def layout(m: int, rows: Rows) -> Rows:
-        ptr = jnp.pad(rows.ptr, (0, n - cells.shape[m]), mode="edge")
-        free = (0, most - len(rows.chunk))  # chunks without cells
-        chunk = jnp.pad(rows.chunk, free, constant_values=len(cells))
-        chunk_row = jnp.pad(rows.chunk_row, free, constant_values=n - 1)
-        return Rows(ptr, rows.index + np.delete(shift, m), rows.order, chunk, chunk_row)
-
-    layouts = [layout(m, rows) for m, rows in enumerate(cells.modes)]
-    modes = jax.tree.map(lambda *arrays: jnp.stack(arrays), *layouts)
-    return EvenCells.tree_unflatten((n,) * M, (cells.code + shift, *modes))
-
-
-def rows_at(cells: Any, m: Any) -> Rows:
-    """The layout of a mode."""
-    return at(cells.modes, m) if isinstance(cells, EvenCells) else cells.modes[m]
-
-
-def at(tables: Any, m: Any) -> Any:
-    """Entry m of a list, or along the leading axis of all arrays."""
-    if isinstance(tables, list):
-        return tables[m]
-    return jax.tree.map(lambda t: jax.lax.dynamic_index_in_dim(t, m, keepdims=False), tables)
-
-
-def put(tables: Any, m: Any, new: Any) -> Any:
-    """The tables with another entry m: see `at`."""
-    if isinstance(tables, list):
-        return [*tables[:m], new, *tables[m + 1 :]]
-    update = jax.lax.dynamic_update_index_in_dim
-    return jax.tree.map(lambda t, own: update(t, own, m, 0), tables, new)
-
-
-def in_turn(
-    step: Callable[[Any, Any], Any], tables: Any, cells: Any, backwards: bool = False
-) -> Any:
-    """The tables after `step(m, tables)`, which returns the new entry m, for one mode m after the other."""
-    M = len(cells.shape)
-
-    def made(number: Any, tables: Any) -> Any:
-        m = M - 1 - number if backwards else number
-        return put(tables, m, step(m, tables))
-
-    if isinstance(cells, EvenCells):
-        return jax.lax.fori_loop(0, M, made, tables)
-    for number in range(M):
-        tables = made(number, tables)
-    return tables
-
-
-def parted(table: jax.Array, cells: Any) -> Any:
-    """The tables of the modes, which stand one below the other."""
-    if isinstance(cells, EvenCells):
-        return table.reshape(len(cells.shape), -1, *table.shape[1:])
-    return jnp.split(table, np.cumsum(cells.shape)[:-1])
 
 
 def others(tables: Sequence[jax.Array], mode: int, cells: Cells | TensorCells) -> jax.Array:

@@ -5,7 +5,7 @@ best for few ratings.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +13,35 @@ import numpy as np
 
 from bayesfac.core.data.cells import Cells
 from bayesfac.core.laws import empirical_bayes as bayes
-from bayesfac.core.laws.empirical_bayes import RIDGE, Early, Observe, Problem, Side, biases
+from bayesfac.core.laws.empirical_bayes import (
+    RIDGE,
+    Early,
+    Evidence,
+    Observe,
+    Problem,
+    Seen,
+    Side,
+    biases,
+)
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Wishart
-from bayesfac.parts.sites import get
+from bayesfac.parts.sites import get, put
 
 # kurtosis about biases above which the noise is chosen (of exponential values 9, of normal ones 3), and the
 # candidates, as shares of the variance about biases
 RARE, SHARES = 9.0, (0.25, 0.5, 1.0)
+LEAST = 1e-4  # smallest variance of biases, as a share of that of the scores
 SMALL = 0.1  # size of the start's random factors besides the biases
+
+
+class Scales(NamedTuple):
+    """The settings of empirical Bayes, whatever the priors of the factors are."""
+
+    n_components: Any
+    rate: Any
+    beta0: Any
+    ridge_shape: Any
+    ridge_rate: Any
 
 
 def estimated(
@@ -136,23 +156,45 @@ def starts(
     return [sides, begun]
 
 
-def normal_start(s: Any, p: Any, data: Any, h: Any, observed: Any) -> dict[str, Any]:
-    """{site: value} for values that are normal about their scores.
+def point(c: Any, p: Any, data: Any, h: Any) -> Any:
+    """Params where the point of a composition begins: p, with the scales of priors, the rows and the law's
+    own parameters by empirical Bayes. With `scales="joint"`, p itself."""
+    if h.scales == "joint":
+        return p
+    s, seen, found = c.at(h), c.observed.evidence(p, data, h), dict[str, Any]()
+    if s.biases:
+        seen, found = beside_biases(s.biases, seen, data)
+    usual = {"rate": seen.unit, "beta0": 0.01, "ridge_shape": 1.0, "ridge_rate": 0.1}
+    scales = Scales(**{name: getattr(h, name, usual.get(name)) for name in Scales._fields})
+    given = seen.y, seen.unit, seen.own, seen.observe, seen.early
+    rows, known = estimated(s.main, p, data, h, *given, scales=scales)
+    sites, share = seen.end(known)
+    learned = {f.precision.site for f in s.every}
+    scaled = {k: share * v if k in learned else v for k, v in (found | rows).items()}
+    return put(p, scaled | sites)
 
-    A point predicts with the noise alone, so the noise must include the variance of the scores. All
-    precisions get the same factor, so that the modes of the rows stay where they are.
-    """
-    y = data.y - h.offset
-    observe = bayes.normal(y, h.alpha_shape, h.alpha_rate, h.alpha)
-    first = jnp.asarray(observed.precision(p, h), y.dtype), jnp.zeros((), y.dtype)
-    found, (alpha, variance) = estimated(
-        s.main, p, data, h, y, observed.unit(data, h), first, observe
-    )
-    if p.alpha is None:
-        return found
-    share = 1 / (1 + alpha * variance)
-    scaled = {f.precision.site: share * found[f.precision.site] for f in s.main}
-    return found | scaled | {"alpha": share * alpha}
+
+def beside_biases(
+    of_biases: Sequence[Factor], seen: Evidence, data: Any
+) -> tuple[Evidence, dict[str, Any]]:
+    """The evidence for the products alone, given regularised biases; and {site: value} of the biases."""
+    found, offsets = dict[str, Any](), jnp.zeros_like(seen.y)
+    for f, b in zip(of_biases, biases(data.cells, seen.y - jnp.mean(seen.y)), strict=True):
+        found |= {f.rows: b, f.precision.site: 1 / (jnp.mean(b**2) + LEAST * seen.unit**2)}
+        offsets += b[data.cells.row if f.axis == "user" else data.cells.col]
+
+    def moved(function: Any) -> Any:
+        """The function of what is known, with scores that include the biases, and targets that do not."""
+
+        def alone(known: Any, x: jax.Array, variance: jax.Array) -> Seen:
+            new = function(known, x + offsets, variance)
+            return new._replace(target=new.target - offsets)
+
+        return alone
+
+    early = None if seen.early is None else moved(seen.early)
+    own = {"y": seen.y - offsets, "observe": moved(seen.observe), "early": early}
+    return Evidence(**(seen._asdict() | own)), found
 
 
 def noise(cells: Cells, y: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ from bayesfac.cli import main
 from bayesfac.core.errors import UnknownName
 from bayesfac.core.laws.sides import Side
 from bayesfac.core.method import REGISTRY, gauge_of, log_joint, settle
-from bayesfac.parts.estimate import diagonal, formed
+from bayesfac.parts.estimate import Scales, diagonal, formed
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Given, Wishart
 from bayesfac.sklearn import pairs as of_pairs
@@ -145,7 +145,7 @@ def test_a_point_with_biases_begins_near_its_end(key):
 )
 def test_factors_take_coordinates_in_which_precisions_have_their_forms(one, two, key):
     """Products stay, and so does what both priors say of the rows."""
-    given = compose.start.Scales(2, 1.0, 0.01, 1.0, 0.1)
+    given = Scales(2, 1.0, 0.01, 1.0, 0.1)
     h = type("Settings", (), {"sd": 0.7, **given._asdict()})
     main = Factor("user", "U", one), Factor("item", "V", two)
     before = []

@@ -15,7 +15,6 @@ from bayesfac.core.laws.normal_wishart import mode, to_modes
 from bayesfac.core.method import REGISTRY, sites
 from bayesfac.parts import estimate
 from bayesfac.parts.composition import composed
-from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.sites import get, put
 from bayesfac.testing.tools import points
 from tests.tools.features import with_features
@@ -86,11 +85,11 @@ def test_the_noise_of_a_point_includes_what_its_rows_do_not_know(monkeypatch, ke
     data, hyper = BPMF.example(key)
     p, c = BPMF.init(key, data, hyper), BPMF.parts
     given = {site: 3.0 * sites(p)[site] for site in ("Lambda_U", "Lambda_V")}
-    monkeypatch.setattr(estimate, "estimated", lambda *_: (given, (4.0, 0.75)))
-    found = estimate.normal_start(c.at(hyper), p, data, hyper, Normal())
-    np.testing.assert_allclose(1 / found["alpha"], 1 / 4 + 0.75)
+    monkeypatch.setattr(estimate, "estimated", lambda *_, **__: (given, (4.0, 0.75)))
+    found = estimate.point(c, p, data, hyper._replace(scales="estimated"))
+    np.testing.assert_allclose(1 / found.alpha, 1 / 4 + 0.75)
     for site, value in given.items():
-        np.testing.assert_allclose(found[site] / found["alpha"], value / 4)
+        np.testing.assert_allclose(getattr(found, site) / found.alpha, value / 4)
 
 
 def test_vb_of_levels_of_factors_is_not_offered():

@@ -41,22 +41,13 @@ from bayesfac.core.laws.sides import (
     certain_moments,
     doubts,
     drawn_rows,
-    each_side,
     moments,
     prior_of,
     rows_of,
     unchanged,
 )
 from bayesfac.core.math import expectation
-from bayesfac.core.multilinear import (
-    EvenCells,
-    at,
-    in_turn,
-    others,
-    parted,
-    put,
-    rows_at,
-)
+from bayesfac.core.multilinear import others
 
 SWEEPS = 30
 TRIAL = 10  # sweeps of a start before it is judged
@@ -84,6 +75,19 @@ class Seen(NamedTuple):
 
 Observe = Callable[[Any, jax.Array, jax.Array], Seen]
 Early = Callable[[Seen, jax.Array, jax.Array], Seen]
+
+
+class Evidence(NamedTuple):
+    """What a law of observations brings: the values that scores explain, their standard deviation, its own
+    parameters, `observe` and `early`; and `end`, which makes of the own parameters at the end the values of
+    sites, and a factor of the precisions of all rows."""
+
+    y: jax.Array
+    unit: Any
+    own: Any
+    observe: Observe
+    early: Early | None = None
+    end: Callable[[Any], tuple[dict[str, Any], Any]] = lambda own: (own, 1.0)
 
 
 class Problem(NamedTuple):
@@ -136,7 +140,7 @@ def estimated(starts: Sequence[Sides], problem: Problem, own: Any) -> tuple[Side
         return jax.tree.map(better, (new, end, doubt, place), state)
 
     losses = jnp.full((len(PARTS), len(away)), jnp.inf, first.loss.dtype)
-    none = each_side(lambda side: jnp.zeros_like(side.precision), starts[0])
+    none = [jnp.zeros_like(side.precision) for side in starts[0]]
     begin = losses, End(starts[0], first, jnp.zeros_like(first.loss)), none, 0
     losses, (sides, seen, _), doubt, _ = jax.lax.fori_loop(0, n + 2, turn, begin)
     share = jnp.argmin(sums(losses))
@@ -158,7 +162,7 @@ def _tried(
         end, doubt, losses = state
         point = number >= 0
         stiff = _stiffened(end.sides, doubt, jnp.asarray(PARTS)[number])
-        begun = each_side(lambda side: certain(side.mean, *side[2:]), stiff)
+        begun = [certain(side.mean, *side[2:]) for side in stiff]
         sides = jax.tree.map(partial(jnp.where, point), begun, end.sides)
         sweeps = jnp.where(point, TRIAL, draws + SWEEPS)
         new = swept(problem, end.seen, sides, draws * ~point, sweeps, kept, point, end.variance)
@@ -168,7 +172,7 @@ def _tried(
         losses = jnp.where(point, losses.at[number].set(new.seen.loss), losses)
         return jax.tree.map(partial(jnp.where, point), end, new), doubt, losses
 
-    none = each_side(lambda side: jnp.zeros_like(side.precision), start.sides)
+    none = [jnp.zeros_like(side.precision) for side in start.sides]
     parts = jnp.where(trial, len(PARTS), 0)
     return jax.lax.fori_loop(-1, parts, part, (start, none, losses))
 
@@ -200,15 +204,13 @@ def swept(
         kind = jnp.where(number < 0, 0, jnp.where(drawn, 1, 2))
         count = jnp.where(point, 0, number)
 
-        def renewed(m: Any, sides: Sides) -> Side:
-            mine = _features(x, m)
-            sides = put(sides, m, prior_of(at(sides, m), mine, h, count))
+        for m, own in enumerate(x):
+            sides = [*sides]
+            sides[m] = prior_of(sides[m], own, h, count)
             args = jax.random.fold_in(key, m), sides, seen.target, kept * seen.weight
-            ways = [partial(each, m, mine, cells) for each in (unchanged, drawn_rows, rows_of)]
+            ways = [partial(each, m, own, cells) for each in (unchanged, drawn_rows, rows_of)]
             new = jax.lax.switch(kind, ways, *args)
-            return new._replace(cov=jnp.where(point, 0, new.cov))
-
-        sides = in_turn(renewed, sides, cells)
+            sides[m] = new._replace(cov=jnp.where(point, 0, new.cov))
         given = drawn | point, certain_moments, moments
         products, found = jax.lax.cond(*given, sides, cells)
         variance = jnp.where(point, variance, found)
@@ -218,11 +220,6 @@ def swept(
 
     begin = End(sides, seen, jnp.broadcast_to(variance, seen.loss.shape).astype(seen.loss.dtype))
     return jax.lax.fori_loop(-1, sweeps, sweep, begin)
-
-
-def _features(x: Sequence[Features | None], m: Any) -> Features | None:
-    """The features of an axis; the modes of a tensor have none."""
-    return x[m] if isinstance(m, int) else None
 
 
 def look(
@@ -258,11 +255,10 @@ def _beaten(losses: jax.Array, best: jax.Array, away: jax.Array) -> jax.Array:
 
 def _stiffened(sides: Sides, doubt: Any, share: jax.Array) -> Sides:
     """The sides with this share of the ridges that a point lacks added to Lambda."""
-
-    def stiff(side: Side, ridge: jax.Array) -> Side:
-        return side._replace(precision=_even(side.precision + share * ridge))
-
-    return each_side(stiff, sides, doubt)
+    return [
+        side._replace(precision=_even(side.precision + share * ridge))
+        for side, ridge in zip(sides, doubt, strict=True)
+    ]
 
 
 def normal(y: jax.Array, shape: float, rate: Any, alpha: float | None = None) -> Observe:
@@ -311,21 +307,16 @@ def fitted(side: Side, h: Any) -> Side:
     return prior_of(side, None, h, 2)
 
 
-def biases(cells: Cells | TensorCells, y: jax.Array) -> Any:
+def biases(cells: Cells | TensorCells, y: jax.Array) -> list[jax.Array]:
     """Regularised biases of each axis, by repeated ridge regressions; y is centred."""
-    size, axes = sum(cells.shape), range(len(cells.shape))
-    ones = parted(jnp.ones((size, 1), y.dtype), cells)
+    ones = [jnp.ones((n, 1), y.dtype) for n in cells.shape]
 
-    def better(m: Any, found: Any) -> jax.Array:
-        if isinstance(cells, EvenCells):
-            rest = y - jnp.sum(found.ravel()[cells.code], 1, where=jnp.asarray(axes) != m)
-        else:
-            rest = y - sum(found[j][cells.codes[j]] for j in axes if j != m)
-        rows = rows_at(cells, m)
-        sums = sparse.spread(rows, rest, others(ones, m, cells))[:, 0]
-        return sums / (jnp.diff(rows.ptr) + RIDGE)
+    def better(_: int, found: list[jax.Array]) -> list[jax.Array]:
+        for m in reversed(range(len(found))):
+            rest = y - sum(b[cells.codes[j]] for j, b in enumerate(found) if j != m)
+            rows = cells.modes[m]
+            sums = sparse.spread(rows, rest, others(ones, m, cells))[:, 0]
+            found = [*found[:m], sums / (jnp.diff(rows.ptr) + RIDGE), *found[m + 1 :]]
+        return found
 
-    begin = parted(jnp.zeros(size, y.dtype), cells)
-    return jax.lax.fori_loop(
-        0, 10, lambda _, found: in_turn(better, found, cells, backwards=True), begin
-    )
+    return jax.lax.fori_loop(0, 10, better, [jnp.zeros(n, y.dtype) for n in cells.shape])

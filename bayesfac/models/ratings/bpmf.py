@@ -55,11 +55,10 @@ from bayesfac.core.method import Choose, Notes, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.parts import links
 from bayesfac.parts.composition import composed
-from bayesfac.parts.estimate import noise_choices, normal_start
+from bayesfac.parts.estimate import noise_choices, point
 from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.priors import normal_wishart
-from bayesfac.parts.sites import put
 
 # settings that programs take as arguments: see `Method.numbers`
 NUMBERS = (
@@ -139,8 +138,7 @@ def prepare(data: Ratings, h: Hyper) -> Hyper:
 @compiled_for(2, once=True, numbers=NUMBERS)
 def start(key: jax.Array, data: Ratings, h: Hyper) -> Params:
     """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
-    p = METHOD.init(key, data, h)
-    return p if h.scales == "joint" else put(p, normal_start(Matrix(SIDES), p, data, h, Normal()))
+    return point(METHOD.parts, METHOD.init(key, data, h), data, h)
 
 
 def example(key: jax.Array) -> tuple[Ratings, Hyper]:

@@ -43,11 +43,10 @@ from bayesfac.core.programs import compiled_for
 from bayesfac.models.ratings._shared import normal_wishart as wishart
 from bayesfac.models.ratings._shared.normal_wishart import SIDES
 from bayesfac.parts.composition import composed
-from bayesfac.parts.estimate import estimated
+from bayesfac.parts.estimate import point
 from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.observed import thresholds as cuts
 from bayesfac.parts.observed.ordinal import Ordinal
-from bayesfac.parts.sites import put
 
 
 class Params(NamedTuple):
@@ -88,13 +87,7 @@ def prepare(data: Ratings, hyper: Hyper) -> Hyper:
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Ratings, hyper: Hyper) -> Params:
     """Start a point fit: mu and Lambda by empirical Bayes; the solver keeps them fixed."""
-    p = METHOD.init(key, data, hyper)
-    if hyper.scales == "joint":
-        return p
-    y = (data.y - data.mean) / data.spread
-    more = cuts.own(p), cuts.observer(p, data, hyper), cuts.as_values(y)
-    sides, own = estimated(SIDES, p, data, hyper, y, 1.0, *more)
-    return put(p, sides | own)
+    return point(METHOD.parts, METHOD.init(key, data, hyper), data, hyper)
 
 
 def objective(p: Params, data: Ratings, hyper: Hyper) -> jax.Array:

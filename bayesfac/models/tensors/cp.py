@@ -36,7 +36,7 @@ the solver sets each site in turn to its conditional mode.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,31 +45,18 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.data.tensor import Tensor, few_cells
-from bayesfac.core.laws import empirical_bayes as bayes
-from bayesfac.core.laws.distributions import GaussianRows
-from bayesfac.core.laws.sides import Side, Sides, sides_of
 from bayesfac.core.method import Notes, register
-from bayesfac.core.multilinear import (
-    at,
-    evened,
-    in_turn,
-    multiplied,
-    others,
-    parted,
-    rows_at,
-)
+from bayesfac.core.multilinear import multiplied
 from bayesfac.core.programs import compiled_for
 from bayesfac.models.tensors import _paths as paths
 from bayesfac.parts import tensor as parts
 from bayesfac.parts.composition import composed
-from bayesfac.parts.observed.normal import Normal, spread
+from bayesfac.parts.estimate import point
+from bayesfac.parts.observed.normal import Normal
 from bayesfac.parts.priors import keyed
 
 # settings that programs take as arguments: see `Method.numbers`
 NUMBERS = ("alpha", "alpha_shape", "alpha_rate", "beta0", "rate", "offset")
-TRIES, SWEEPS = 4, 25  # number of annealed starts, of which the best is used, and sweeps of each
-HEAT = 0.5, 3.0  # the precision of the noise, first and last, times the variance of the values
-SMALL = 0.1  # size of the random factors besides the biases, at the second start of a point fit
 
 
 class Params(NamedTuple):
@@ -144,97 +131,14 @@ def prepare(data: Tensor, hyper: Hyper) -> Hyper:
 
 @compiled_for(2, once=True, numbers=NUMBERS)
 def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
-    """The best of a few annealed starts: rows are drawn from their conditionals with Lambda fixed, while the
-    precision of the noise rises.
-
-    From random factors, which explain nothing, Lambda would rise until a component is zero in all modes, and
-    a Gibbs chain would stay without this component: one chain in five on 6,000 cells of rank 3.
-    """
-    U = best_rows(key, evened(data.cells), data, hyper)
-    K, alpha = (
-        hyper.n_components,
-        None if hyper.alpha is not None else jnp.asarray(spread(data) ** -2),
-    )
-    named = {m: t[:n] for m, n, t in zip(data.modes, data.shape, U, strict=True)}
-    precision = dict.fromkeys(data.modes, jnp.eye(K) / size(data, hyper) ** 2)
-    return Params(named, dict.fromkeys(data.modes, jnp.zeros(K)), precision, alpha)
-
-
-def size(data: Tensor, hyper: Hyper) -> jax.Array:
-    """The standard deviation of factors whose products have half that of the values."""
-    return ((spread(data) / 2) ** 2 / hyper.n_components) ** (0.5 / len(data.shape))
-
-
-def best_rows(key: jax.Array, cells: Any, data: Tensor, hyper: Hyper) -> Any:
-    """The rows at the end of `TRIES` annealed starts that are nearest to the values."""
-    keys = jax.random.split(key, TRIES)
-    tries, misfits = jax.lax.map(lambda key: annealed(key, cells, data, hyper), keys)
-    return jax.tree.map(lambda table: table[jnp.argmin(misfits)], tries)
-
-
-def annealed(key: jax.Array, cells: Any, data: Tensor, hyper: Hyper) -> tuple[Any, jax.Array]:
-    """Random rows, then `SWEEPS` sweeps of draws of the rows with a rising precision of the noise; and the
-    sum of squares that the last ones leave."""
-    first, later = jax.random.split(key)
-    (low, high), K, y = HEAT, hyper.n_components, data.y - hyper.offset
-    scale, zero = size(data, hyper), jnp.zeros(K)
-    begin = scale * jax.random.normal(first, (sum(cells.shape), K))
-
-    def sweep(number: int, U: Any) -> Any:
-        alpha = low * (high / low) ** (number / SWEEPS) / spread(data) ** 2
-        key = jax.random.fold_in(later, number)
-
-        def drawn(m: Any, U: Any) -> jax.Array:
-            given = y, others(U, m, cells), alpha, jnp.eye(K) / scale**2, zero
-            return GaussianRows(rows_at(cells, m), *given).sample(jax.random.fold_in(key, m))
-
-        return in_turn(drawn, U, cells)
-
-    U = jax.lax.fori_loop(0, SWEEPS, sweep, parted(begin, cells))
-    return U, jnp.sum((y - multiplied(U, cells)) ** 2)
+    """The best of a few annealed starts."""
+    return parts.annealed(METHOD.parts, key, data, hyper)
 
 
 @compiled_for(2, once=True, numbers=NUMBERS)
 def start(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """Start a point fit: mu, Lambda and alpha by empirical Bayes; the solver keeps them fixed."""
-    if hyper.scales == "joint":
-        return init(key, data, hyper)
-    y, cells = data.y - hyper.offset, evened(data.cells)
-    observe = bayes.normal(y, hyper.alpha_shape, hyper.alpha_rate, hyper.alpha)
-    alpha = spread(data) ** -2 if hyper.alpha is None else hyper.alpha
-    first = jnp.asarray(alpha, y.dtype), jnp.zeros((), y.dtype)
-    problem = bayes.Problem(cells, (None,) * len(data.shape), hyper, observe)
-    sides, (alpha, variance) = bayes.estimated(starts(key, cells, data, hyper), problem, first)
-    # a point predicts with the noise alone, so the noise must include the variance of the products; all
-    # precisions get the same factor, so that the modes of the rows stay where they are
-    share = 1 if hyper.alpha is not None else 1 / (1 + alpha * variance)
-    named = {mode: at(sides, m) for m, mode in enumerate(data.modes)}
-    return Params(
-        {mode: named[mode].mean[:n] for mode, n in zip(data.modes, data.shape, strict=True)},
-        {mode: side.mu for mode, side in named.items()},
-        {mode: share * side.precision for mode, side in named.items()},
-        None if hyper.alpha is not None else share * alpha,
-    )
-
-
-def starts(key: jax.Array, cells: Any, data: Tensor, hyper: Hyper) -> list[Sides]:
-    """Two starts: the factors of `best_rows`, and biases of each mode, each as a component that is constant
-    elsewhere."""
-    U, M, K = best_rows(key, cells, data, hyper), len(data.shape), hyper.n_components
-    scale, constant = size(data, hyper), spread(data) ** (1 / M)
-    sides = sides_of(U, jnp.eye(K) / scale**2, data.shape)
-    if K < M:
-        return [sides]
-    y = data.y - hyper.offset
-    found = bayes.biases(cells, y - jnp.mean(y))
-
-    def begun(m: Any, sides: Sides) -> Side:
-        side, bias = at(sides, m), at(found, m) + jnp.where(m == 0, jnp.mean(y), 0)
-        own = jnp.where(jnp.arange(K) == m, bias[:, None] / constant ** (M - 1), constant)
-        rows = jnp.where(jnp.arange(K) < M, own, SMALL * side.mean)
-        return bayes.fitted(side._replace(mean=rows), hyper)
-
-    return [sides, in_turn(begun, sides, cells)]
+    return point(METHOD.parts, init(key, data, hyper), data, hyper)
 
 
 def mix(key: jax.Array, p: Params, data: Tensor, hyper: Hyper) -> Params:

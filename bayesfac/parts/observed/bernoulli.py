@@ -23,9 +23,11 @@ from scipy.special import logit, ndtri
 
 from bayesfac.core import checks
 from bayesfac.core.laws.beliefs import Belief
+from bayesfac.core.laws.empirical_bayes import Evidence, Seen, as_normal
 from bayesfac.core.laws.ordinal import Between, Levels, averaged
 from bayesfac.core.laws.polya_gamma import PolyaGamma, log_cosh, share
 from bayesfac.core.math import total
+from bayesfac.parts.observed.thresholds import as_values
 
 BOTH = (0.0, 1.0)
 
@@ -62,6 +64,17 @@ class Bernoulli(NamedTuple):
     def of_cells(self, x: jax.Array, data: Any, h: Any) -> jax.Array:
         """The log probability of every value at its score."""
         return self.log_cdf((2 * data.y - 1) * (h.offset + x))
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        y = (data.y - data.mean) / data.spread
+
+        def each(x: jax.Array) -> jax.Array:
+            return self.of_cells(x, data, h)
+
+        def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
+            return Seen(known, *as_normal(each, x, variance), -each(x))
+
+        return Evidence(y, 1.0, {}, observe, as_values(y))
 
     def energy(self, p: Any, x: jax.Array, data: Any, h: Any) -> jax.Array:
         return -total(self.of_cells(x, data, h), data.cells)

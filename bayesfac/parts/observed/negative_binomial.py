@@ -22,6 +22,7 @@ from bayesfac.core.data.cells import Grid, Known
 from bayesfac.core.laws.beliefs import Belief
 from bayesfac.core.laws.counts import NegativeBinomial as Law
 from bayesfac.core.laws.cuts import uphill
+from bayesfac.core.laws.empirical_bayes import Evidence, Seen, as_normal
 from bayesfac.core.laws.polya_gamma import PolyaGamma, log_cosh, share
 from bayesfac.core.math import metropolis, total
 
@@ -56,6 +57,22 @@ class NegativeBinomial(NamedTuple):
 
     def r(self, p: Any, h: Any) -> Any:
         return h.r if p.r is None else p.r
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        y = jnp.log(data.y + 0.5)
+
+        def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
+            r = known.get("r", h.r)
+            if known:
+                known = {"r": (r := self.climbed(r, x, data, h, variance))}
+
+            def each(x: jax.Array) -> jax.Array:
+                return self.of_cells(r, x, data, h)
+
+            return Seen(known, *as_normal(each, x, variance), -each(x))
+
+        own = {} if p.r is None else {"r": p.r}
+        return Evidence(y - jnp.mean(y), jnp.std(y), own, observe)
 
     def odds(self, x: jax.Array, r: Any, h: Any) -> jax.Array:
         """c, the logarithm of p / (1 - p)."""

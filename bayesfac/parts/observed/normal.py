@@ -10,8 +10,10 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.laws import beliefs
+from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.beliefs import Belief
 from bayesfac.core.laws.counts import WeightedTable, weighted_error
+from bayesfac.core.laws.empirical_bayes import Evidence
 from bayesfac.core.math import total
 
 
@@ -48,6 +50,20 @@ class Normal(NamedTuple):
     def first(self, data: Any, h: Any) -> dict[str, jax.Array]:
         fixed = getattr(h, "alpha", None) is not None
         return {} if fixed else {"alpha": jnp.asarray(spread(data) ** -2.0)}
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        """A point predicts with the noise alone, so at the end the noise includes the variance of the scores.
+        All precisions get the same factor, so that the modes of the rows stay where they are."""
+        y = data.y - h.offset
+        own = jnp.asarray(self.precision(p, h), y.dtype), jnp.zeros((), y.dtype)
+        observe = bayes.normal(y, h.alpha_shape, h.alpha_rate, getattr(h, "alpha", None))
+
+        def end(own: tuple) -> tuple[dict[str, Any], Any]:
+            alpha, variance = own
+            share = 1 / (1 + alpha * variance)
+            return ({}, 1.0) if p.alpha is None else ({"alpha": share * alpha}, share)
+
+        return Evidence(y, self.unit(data, h), own, observe, end=end)
 
     def precision(self, p: Any, h: Any) -> Any:
         return h.alpha if p.alpha is None else p.alpha

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bayesfac.core.laws.empirical_bayes import Evidence
 from bayesfac.core.laws.ordinal import Between, Levels
 from bayesfac.core.math import total
 from bayesfac.core.method import Variational
@@ -35,6 +36,10 @@ class Ordinal(NamedTuple):
     def held(self, h: Any) -> tuple[str, ...]:
         """`centre`, because the Jacobian would pull every user's gaps, and with them `centre`, towards 0."""
         return ("centre",) if h.thresholds == "user" else ()
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        y = (data.y - data.mean) / data.spread
+        return Evidence(y, 1.0, cuts.own(p), cuts.observer(p, data, h), cuts.as_values(y))
 
     def energy(self, p: Any, x: jax.Array, data: Any, h: Any) -> jax.Array:
         return cuts.objective(p, x, data, h)

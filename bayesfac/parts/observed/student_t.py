@@ -18,6 +18,7 @@ from bayesfac.core import checks
 from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.counts import LogGamma
 from bayesfac.core.laws.distributions import SpreadStudentT
+from bayesfac.core.laws.empirical_bayes import Evidence, Seen, left_out
 from bayesfac.core.math import total
 from bayesfac.parts.observed.normal import Normal
 
@@ -36,6 +37,19 @@ class StudentT(Normal):
         if h.nu <= 2:
             raise ValueError(f"Expected nu above 2, so that values have a variance, got {h.nu!r}")
         return super().prepare(data, h)
+
+    def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
+        seen, given = super().evidence(p, data, h), getattr(h, "alpha", None)
+
+        def observe(known: tuple, x: jax.Array, variance: jax.Array) -> Seen:
+            alpha, square = known[0], (seen.y - x) ** 2
+            w = self.weight(alpha * (square + variance), h)
+            rate = h.alpha_rate + 0.5 * jnp.sum(w * (square + variance))
+            new = alpha if given is not None else (h.alpha_shape - 1 + 0.5 * len(w)) / rate
+            loss = (h.nu + 1) / 2 * jnp.log1p(new * square / h.nu) - 0.5 * jnp.log(new)
+            return Seen((new, left_out(variance, new * w)), seen.y, new * w, loss)
+
+        return seen._replace(observe=observe)
 
     def rest(self, x: jax.Array, data: Any, h: Any) -> jax.Array:
         return data.y - h.offset - x
