@@ -38,12 +38,12 @@ class Law(ABC):
 
     @property
     @abstractmethod
-    def own(self) -> Any:
+    def part(self) -> Any:
         """The law as a part."""
 
     def filled(self, data: Any, h: Any) -> Any:
         """The settings completed and checked; values that the law cannot have are refused."""
-        return self.own.prepare(data, h)
+        return self.part.prepare(data, h)
 
     def scale(self, data: Any) -> float:
         """The scale of the scores of a good fit."""
@@ -90,7 +90,7 @@ class Normal(Law):
         return super().settings() | {"offset": None}
 
     @property
-    def own(self) -> Any:
+    def part(self) -> Any:
         return normal_part.Normal()
 
     def scale(self, data: Any) -> float:
@@ -120,7 +120,7 @@ class StudentT(Normal):
     model: ClassVar[str] = "t(nu) about m + x, precision alpha ~ Gamma(alpha_shape, alpha_rate)"
 
     @property
-    def own(self) -> Any:
+    def part(self) -> Any:
         return student_t.StudentT()
 
 
@@ -148,7 +148,7 @@ class Bernoulli(Law):
         return {"offset": None}
 
     @property
-    def own(self) -> Any:
+    def part(self) -> Any:
         return bernoulli.Bernoulli(self.link)
 
     def valued(self, x: Any) -> Any:
@@ -179,7 +179,7 @@ class NegativeBinomial(Law):
         return super().settings() | {"offset": None}
 
     @property
-    def own(self) -> Any:
+    def part(self) -> Any:
         return negative_binomial.NegativeBinomial()
 
     def valued(self, x: Any) -> Any:
@@ -215,11 +215,11 @@ class Ordinal(Law):
         return super().settings() | {"levels": None}
 
     @property
-    def own(self) -> Any:
+    def part(self) -> Any:
         return ordinal_part.Ordinal("a factorization with bf.Ordinal()")
 
     def filled(self, data: Any, h: Any) -> Any:
-        h = levelled(data, h, self.own.name)
+        h = levelled(data, h, self.part.name)
         cuts.checked(h)
         return h
 

@@ -73,10 +73,10 @@ def made(recipe: Recipe) -> Method:
     """The record; one for each recipe, so that its programs are compiled once."""
     law, s, tensor = recipe.observed, structure(recipe), recipe.columns is None
     Hyper = named_tuple("Hyper", recipe, settings(recipe))
-    sites = Composition(None, s, law.own, "").dims()
+    sites = Composition(None, s, law.part, "").dims()
     Params = named_tuple("Params", recipe, dict.fromkeys(sites, (Any, None)))
     about = partial(header, recipe)
-    c = Composition(Params, s, law.own, "", recipe=recipe.plain(), header=about)
+    c = Composition(Params, s, law.part, "", recipe=recipe.plain(), header=about)
     every: tuple[Any, ...] = (*recipe.sides.values(), law)
     cited = dict.fromkeys(part.cite for part in every)
     own: dict[str, Any]
@@ -94,7 +94,7 @@ def made(recipe: Recipe) -> Method:
 
     return composed(
         recipe.name, cite=", ".join(cited), home="", data=Tensor if tensor else Ratings,
-        Params=Params, Hyper=Hyper, structure=s, observed=law.own,
+        Params=Params, Hyper=Hyper, structure=s, observed=law.part,
         example=partial(example, recipe, Hyper), prepare=partial(prepare, recipe),
         solver={"start": start} | ({} if law.has_update else {"update": None}),
         notes=Notes(remarks=lambda p, data, h: [tried(recipe)], traits=traits(recipe)),

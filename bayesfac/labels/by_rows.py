@@ -19,7 +19,7 @@ from bayesfac.core.data.reading import positions_of, real
 from bayesfac.core.laws.decisions import HALF, best_cut, clearly, measured, name_of, placed_cut
 from bayesfac.core.laws.units import cut_of, in_models_unit
 from bayesfac.core.method import Method, settle
-from bayesfac.labels.data.scaling import rescaled, scaled
+from bayesfac.labels.data.scaling import rescaled, scaled, singular
 from bayesfac.labels.data.tasks import LABELS, Tasks
 from bayesfac.labels.laws import FEWEST, reading, unread
 
@@ -309,13 +309,8 @@ def without_labels(data: Tasks, sets: Sequence[np.ndarray]) -> np.ndarray | None
 
 def coefficients(X: sp.csr_matrix, Y: np.ndarray) -> np.ndarray:
     """The coefficients of all features, features x labels; unknown labels are NaN."""
-    if X.shape[1] <= X.shape[0]:
-        value, Q = np.linalg.eigh((X.T @ X).toarray())
-    else:
-        value, U = np.linalg.eigh((X @ X.T).toarray())
-        Q = X.T @ (U / np.sqrt(np.maximum(value, 1e-12 * max(value[-1], 1e-300))))
-    kept = value > 1e-10 * max(value[-1], 1e-300)
-    A, bend, Q = X @ Q[:, kept], value[kept, None] / 4 + 1, Q[:, kept]
+    value, Q = singular(X)
+    A, bend = X @ Q, value[:, None] / 4 + 1
     known, Y = ~np.isnan(Y), np.nan_to_num(Y)
     r = ahead = np.zeros((A.shape[1], Y.shape[1]))
     for step in range(STEPS):

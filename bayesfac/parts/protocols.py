@@ -64,14 +64,21 @@ class Believed(Protocol):
 class Observed(Protocol):
     """A law of the observations given the scores x of their cells: parts/observed/.
 
-    Optional: prepare(data, h), its settings, completed and checked; held(h), the fields that empirical Bayes
-    sets (of methods with `scales`); augment(p, x, data, h), the law of auxiliary variables; touching(p, x,
-    data, h), the values of these at which the solver's bound of J touches J at p; lowered(p, x, data, h), p
-    with sites that have no conditional, where J is lower; moves, {name: f(key, p, x, data, h)}; precision(p,
-    h), that of values about their scores; grown(p, t, x, data, h), p with thresholds times e^t, where they
-    grow with the scores, and the log density at the scores x with the Jacobian; floating, the fields of
-    thresholds that absorb a shift of scores; below, if `bound` is one of the ELBO;
-    variational(s), the record of VB for a structure, of laws that bring their own.
+    What is optional:
+
+    prepare(data, h)          its settings, completed and checked
+    evidence(p, data, h)      what empirical Bayes needs to begin a point (of methods with `scales`)
+    held(h)                   the fields that empirical Bayes sets
+    precision(p, h)           that of values about their scores
+    augment(p, x, data, h)    the law of auxiliary variables
+    touching(p, x, data, h)   the values of these at which the solver's bound of J touches J at p
+    lowered(p, x, data, h)    p with sites that have no conditional, where J is lower
+    moves                     {name: f(key, p, x, data, h)}
+    grown(p, t, x, data, h)   p with thresholds times e^t, where they grow with the scores, and the log
+                              density at the scores x with the Jacobian
+    floating                  the fields of thresholds that absorb a shift of scores
+    below                     whether `bound` is one of the ELBO
+    variational(s)            the record of VB for a structure, of laws that bring their own
     """
 
     # {field: axes}

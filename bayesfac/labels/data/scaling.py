@@ -188,3 +188,14 @@ def _columns(columns: pd.Index, scale: Scale) -> pd.Index:
     if not scale.constant:
         return columns if not len(scale.mirrored) else pd.Index(names, dtype=object)
     return pd.Index([*names, CONSTANT], dtype=object)
+
+
+def singular(X: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """The squared singular values of X that are larger than rounding errors, and their right vectors."""
+    if X.shape[1] <= X.shape[0]:
+        value, Q = np.linalg.eigh((X.T @ X).toarray())
+    else:
+        value, U = np.linalg.eigh((X @ X.T).toarray())
+        Q = X.T @ (U / np.sqrt(np.maximum(value, 1e-12 * max(value[-1], 1e-300))))
+    kept = value > 1e-10 * max(value[-1], 1e-300)
+    return value[kept], Q[:, kept]

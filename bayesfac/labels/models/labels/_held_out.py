@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
+from bayesfac.labels.data.scaling import singular
 from bayesfac.labels.data.tasks import LABELS, Tasks
 from bayesfac.labels.models.labels._left_out import MOST
 
@@ -68,14 +69,8 @@ def _left_out(data: Tasks, hyper: Any, bend: float) -> tuple[Any, np.ndarray, np
 
 def _fold(X: sp.csr_matrix, Y: np.ndarray, known: np.ndarray, held: np.ndarray) -> Fold:
     own = X[~held]
-    if own.shape[1] <= own.shape[0]:
-        value, Q = np.linalg.eigh((own.T @ own).toarray())
-    else:
-        value, U = np.linalg.eigh((own @ own.T).toarray())
-        Q = own.T @ (U / np.sqrt(np.maximum(value, 1e-12 * max(value[-1], 1e-300))))
-    kept = value > 1e-10 * max(value[-1], 1e-300)
-    Q = Q[:, kept]
-    return Fold(own @ Q, value[kept], Y[~held], known[~held], X[held] @ Q, held)
+    value, Q = singular(own)
+    return Fold(own @ Q, value, Y[~held], known[~held], X[held] @ Q, held)
 
 
 def _path(fold: Fold, penalties: list[float], hyper: Any, bend: float) -> list[np.ndarray]:
