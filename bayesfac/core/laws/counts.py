@@ -87,6 +87,37 @@ def log_gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
     return jnp.log(d) + log_v + below
 
 
+class GammaOfHalves(dist.Distribution):
+    """A Gamma(halves / 2, rate) number, where `halves` is a whole number: an exponential number for each two
+    halves, and for an odd one half the square of a normal number. So no draw is rejected."""
+
+    arg_constraints: dict[str, Any] = {}
+    support = constraints.positive
+    reparametrized_params: list[str] = []
+    pytree_data_fields = ("rate",)
+    pytree_aux_fields = ("halves",)
+
+    def __init__(self, halves: int, rate: jax.Array) -> None:
+        self.halves, self.rate = halves, rate
+        super().__init__(rate.shape, ())
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        shape, dtype = (*sample_shape, *self.batch_shape), self.rate.dtype
+        product = jnp.ones(shape, dtype)
+        for number in range(self.halves // 2):
+            product *= 1 - uniforms(jax.random.fold_in(key, number), shape, dtype)
+        odd = (
+            0.5 * normals(jax.random.fold_in(key, self.halves), shape, dtype) ** 2
+            if self.halves % 2
+            else 0.0
+        )
+        # of few factors, whose product does not vanish in single precision
+        return (odd - jnp.log(product)) / self.rate
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        return dist.Gamma(self.halves / 2, self.rate).log_prob(value)
+
+
 class PoissonTable(CellwiseLaw):
     """Independent Poisson counts with the rates A G', over all cells of a table.
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 from bayesfac.core.data.cells import Cells, Query
 from bayesfac.core.laws.counts import (
+    GammaOfHalves,
     LogGamma,
     PoissonTable,
     UnsurePoisson,
@@ -85,3 +86,13 @@ def test_counts_with_an_unsure_rate(spread):
     drawn = np.asarray(law.sample(KEY, (40_000,)))
     assert abs(drawn.mean() - mean) < 5 * (right.var() / 40_000) ** 0.5
     assert abs(drawn.var() / right.var() - 1) < 0.06
+
+
+@pytest.mark.parametrize("halves", [1, 2, 5, 10])
+def test_gamma_numbers_of_halves(halves):
+    law = GammaOfHalves(halves, jnp.full(20_000, 2.5, jnp.float32))
+    drawn = law.sample(KEY)
+    assert drawn.dtype == jnp.float32 and (drawn > 0).all()
+    assert stats.kstest(drawn, stats.gamma(halves / 2, scale=1 / 2.5).cdf).pvalue > 0.001
+    known = stats.gamma(halves / 2, scale=1 / 2.5).logpdf(drawn[:3])
+    np.testing.assert_allclose(law.log_prob(drawn)[:3], known, rtol=1e-5)
