@@ -56,4 +56,4 @@ def one_noise_for_all_matrices(p, data, h, z, name):
 def the_mean_of_a_precision_and_not_its_mode_in_cmf(p, data, h):
     z = cmf.LAW.touching(p, products(p.U, data), data, h)
     new = {kind: C.gibbs.conditionals["Lambda"](p, data, h, z, kind).mean for kind in p.U}
-    return cmf.update(p, data, h)._replace(Lambda=new)
+    return C.solver.update(p, data, h)._replace(Lambda=new)
