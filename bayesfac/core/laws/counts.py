@@ -106,11 +106,8 @@ class GammaOfHalves(dist.Distribution):
         product = jnp.ones(shape, dtype)
         for number in range(self.halves // 2):
             product *= 1 - uniforms(jax.random.fold_in(key, number), shape, dtype)
-        odd = (
-            0.5 * normals(jax.random.fold_in(key, self.halves), shape, dtype) ** 2
-            if self.halves % 2
-            else 0.0
-        )
+        last = normals(jax.random.fold_in(key, self.halves), shape, dtype)
+        odd = 0.5 * last**2 if self.halves % 2 else 0.0
         # of few factors, whose product does not vanish in single precision
         return (odd - jnp.log(product)) / self.rate
 
