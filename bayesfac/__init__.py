@@ -39,6 +39,8 @@ _HOME = {
     "Ordinal": "bayesfac.compose",
     "Relevance": "bayesfac.compose",
     "Spherical": "bayesfac.compose",
+    "SpikeAndSlab": "bayesfac.compose",
+    "Horseshoe": "bayesfac.compose",
     "StudentT": "bayesfac.compose",
     "factorization": "bayesfac.compose",
     "Counts": "bayesfac.core.data.counts",

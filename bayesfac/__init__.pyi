@@ -15,8 +15,10 @@ from bayesfac.compose import NegativeBinomial as NegativeBinomial
 from bayesfac.compose import Normal as Normal
 from bayesfac.compose import NormalWishart as NormalWishart
 from bayesfac.compose import Ordinal as Ordinal
+from bayesfac.compose import Horseshoe as Horseshoe
 from bayesfac.compose import Relevance as Relevance
 from bayesfac.compose import Spherical as Spherical
+from bayesfac.compose import SpikeAndSlab as SpikeAndSlab
 from bayesfac.compose import StudentT as StudentT
 from bayesfac.compose import factorization as factorization
 from bayesfac.core.data.counts import Counts as Counts

@@ -15,13 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from bayesfac.compose.laws import Bernoulli, Law, NegativeBinomial, Normal, Ordinal, StudentT
-from bayesfac.compose.priors import NormalWishart, Prior, Relevance, Spherical
+from bayesfac.compose.priors import (
+    Horseshoe,
+    NormalWishart,
+    Prior,
+    Relevance,
+    Spherical,
+    SpikeAndSlab,
+)
 from bayesfac.compose.record import STRUCTURES, Recipe, made
 from bayesfac.core import checks
 from bayesfac.core.errors import check_names
 from bayesfac.core.method import Method
 
-PRIORS = {kind.__name__: kind for kind in (NormalWishart, Relevance, Spherical)}
+PRIORS = {
+    kind.__name__: kind for kind in (NormalWishart, Relevance, Spherical, SpikeAndSlab, Horseshoe)
+}
 LAWS = {kind.__name__: kind for kind in (Normal, StudentT, Ordinal, Bernoulli, NegativeBinomial)}
 
 
@@ -41,17 +50,18 @@ def factorization(
 
     Parameters
     ----------
-    rows : NormalWishart, Relevance or Spherical
+    rows : NormalWishart, Relevance, Spherical, SpikeAndSlab or Horseshoe
         The prior of the users' rows, or of the rows of all modes; NormalWishart() by default.
-    columns : NormalWishart, Relevance or Spherical, optional
-        The prior of the items' rows; by default that of the users'.
+    columns : optional
+        The prior of the items' rows, one of these; by default that of the users'.
     observed : Normal, StudentT, Ordinal, Bernoulli or NegativeBinomial
         The law of a rating given its score; Normal() by default. A tensor takes the first two and the
         last.
     biases : bool
         Whether users and items have biases besides their rows, with precisions that are learned.
     features : bool
-        Whether features of users and items shift the means of their rows; a tensor has none.
+        Whether features of users and items shift the means of their rows; a tensor has none, and rows of
+        SpikeAndSlab and Horseshoe neither.
     n_components : int
         The default number of components.
     name : str, optional

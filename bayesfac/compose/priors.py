@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from bayesfac.core import checks
+from bayesfac.parts import mixtures
 from bayesfac.parts import priors as usual
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Given, Wishart
@@ -106,11 +107,104 @@ class Relevance(Prior):
         return Factor(mode, f"U.{mode}", Gammas("tau"), f"mu.{mode}")
 
     def filled(self, h: Any, scale: float, degree: int) -> Any:
-        checks.positive(h, "tau_shape", "beta0")
-        rate = (scale / 4) ** (2 / degree) / h.n_components ** (1 / h.tau_shape)
-        h = checks.filled(h, tau_rate=rate)
-        checks.positive(h, "tau_rate")
-        return h
+        checks.positive(h, "beta0")
+        return with_rate(h, scale, degree)
+
+
+def with_rate(h: Any, scale: float, degree: int) -> Any:
+    """The settings with the rate of the precisions of components."""
+    checks.positive(h, "tau_shape")
+    rate = (scale / 4) ** (2 / degree) / h.n_components ** (1 / h.tau_shape)
+    h = checks.filled(h, tau_rate=rate)
+    checks.positive(h, "tau_rate")
+    return h
+
+
+@dataclass(frozen=True)
+class Sparse(Prior):
+    """Rows about zero of which many entries are nearly zero; every component has a precision of its own."""
+
+    tau_shape: float = 0.5
+    tau_rate: float | None = None
+    shared: ClassVar[str] = ", with tau of its own"
+
+    @abstractmethod
+    def mixture(self, end: str) -> Any:
+        """The law of the entries, whose site ends so."""
+
+    def factor(self, axis: str, rows: str, shared: bool) -> Factor:
+        return Factor(axis, rows, Gammas(f"tau_{rows}"), mixture=self.mixture(f"_{rows}"))
+
+    def keyed(self, mode: str) -> Factor:
+        return Factor(mode, f"U.{mode}", Gammas(f"tau.{mode}"), mixture=self.mixture(f".{mode}"))
+
+
+@dataclass(frozen=True)
+class SpikeAndSlab(Sparse):
+    """Rows about zero whose entries are either nearly zero (in the spike) or not (in the slab), with the
+    share of the slab learned for each component (George & McCulloch, JASA 1993). The probability that an
+    entry is in the slab is in `fit.in_slab`.
+
+    Parameters
+    ----------
+    tau_shape, tau_rate : float
+        The slab of component k has the variance 1 / tau_k, tau_k ~ Gamma(tau_shape, tau_rate), as in
+        `Relevance`.
+    spike : float
+        The standard deviation of the spike in units of the slab's; not 0, so that the density of the rows
+        exists, and NUTS and a point too.
+    share_a, share_b : float
+        The share of the slab is Beta(share_a, share_b).
+    """
+
+    spike: float = 0.05
+    share_a: float = 2.0
+    share_b: float = 2.0
+    cite: ClassVar[str] = "george1993variable"
+    model: ClassVar[str] = (
+        "pi_k N(0, 1 / tau_k) + (1 - pi_k) N(0, spike^2 / tau_k) for each entry k,  "
+        "pi_k ~ Beta(share_a, share_b)"
+    )
+    example: ClassVar[dict[str, float]] = {
+        "tau_shape": 2.0, "tau_rate": 1.2, "spike": 0.3, "share_a": 2.0, "share_b": 3.0
+    }  # fmt: skip
+
+    def mixture(self, end: str) -> Any:
+        return mixtures.SpikeAndSlab(f"share{end}")
+
+    def filled(self, h: Any, scale: float, degree: int) -> Any:
+        checks.positive(h, "spike", "share_a", "share_b")
+        if h.spike >= 1:
+            raise ValueError(f"Expected spike below 1, the scale of the slab, got {h.spike!r}")
+        return with_rate(h, scale, degree)
+
+
+@dataclass(frozen=True)
+class Horseshoe(Sparse):
+    """Rows about zero whose entries are small, or hardly shrunken: the regularised horseshoe (Piironen &
+    Vehtari, EJS 2017), with the scales of entries on a grid of 14 (`parts/mixtures.py`).
+
+    Parameters
+    ----------
+    tau_shape, tau_rate : float
+        The scale of component k is tau_k^(-1/2), tau_k ~ Gamma(tau_shape, tau_rate), as in `Relevance`.
+    slab : float
+        The largest standard deviation of an entry, in units of the component's scale.
+    """
+
+    slab: float = 10.0
+    cite: ClassVar[str] = "piironen2017sparsity"
+    model: ClassVar[str] = (
+        "N(0, s^2 / tau_k) for each entry k,  s^2 = slab^2 l^2 / (slab^2 + l^2),  l half-Cauchy"
+    )
+    example: ClassVar[dict[str, float]] = {"tau_shape": 2.0, "tau_rate": 1.2, "slab": 2.0}
+
+    def mixture(self, end: str) -> Any:
+        return mixtures.Horseshoe()
+
+    def filled(self, h: Any, scale: float, degree: int) -> Any:
+        checks.positive(h, "slab")
+        return with_rate(h, scale, degree)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from bayesfac.compose.laws import Law, NegativeBinomial
-from bayesfac.compose.priors import Prior, Spherical
+from bayesfac.compose.priors import Prior, Sparse, Spherical
 from bayesfac.compose.words import header
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings
@@ -132,6 +132,12 @@ def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
         checks.positive(h, "bias_shape", "bias_rate")
     if recipe.features:
         checks.positive(h, "ridge_shape", "ridge_rate")
+        for axis, prior in recipe.sides.items():
+            if isinstance(prior, Sparse) and axis in data.x:
+                raise ValueError(
+                    f"Expected no features of the {axis}, whose rows have the prior {prior}: it is about "
+                    "zero. features=False ignores them, and other priors take them"
+                )
     checks.one_of(h, "scales", ("estimated", "joint"))
     return h
 
@@ -188,8 +194,9 @@ def structure(recipe: Recipe) -> Matrix | Modes:
     shared = type(recipe.rows) is type(recipe.columns)
     links = ("B", "ridge") if recipe.features else ("", "")
     user, item = (
-        prior.factor(axis, TABLES[axis], shared)._replace(link=links[0], ridge=links[1])
+        f if f.mixture else f._replace(link=links[0], ridge=links[1])
         for axis, prior in recipe.sides.items()
+        for f in [prior.factor(axis, TABLES[axis], shared)]
     )
     if not recipe.biases:
         return Matrix((user, item))

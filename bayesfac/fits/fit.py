@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from bayesfac.core.method import contain
 from bayesfac.fits import components, later, recommending, saving
+from bayesfac.fits.loadings import loadings
 from bayesfac.fits.fitted import Fitted
 from bayesfac.fits.running import run
 from bayesfac.inference.predictions.everywhere import Everywhere
@@ -98,6 +99,7 @@ class Fit(Fitted):
     recommend, similar = recommending.recommend, recommending.similar
     save = saving.save
     in_use = property(components.in_use)
+    loadings = loadings
 
     def loo(
         self, data: Any, *, by: str = "cell", memory: int = 2**31, subsample: int | None = None,

@@ -60,7 +60,9 @@ def drawn(
     rows: Any = at_mean(method, held, axis, count)
     others = {site: value for site, value in held.items() if site not in rows}
     chains, draws = next(iter(held.values())).shape[:2]
-    exact = method.gibbs.augment is None and len(rows) == 1
+    first = {site: x[0, 0] for site, x in others.items()} | {site: x[0] for site, x in rows.items()}
+    laws = kinds(method, hyper, data, from_sites(method, first), tuple(rows))
+    exact = len(rows) == 1 and bool(laws) and all(getattr(law, "exact", True) for law in laws)
     one = sum(x[:, 0].nbytes for x in others.values()) + sum(x.nbytes for x in rows.values())
     size = -(-draws // -(-draws * one // BUFFER))
     block = program(_block, data, method, hyper, tuple(rows))
@@ -122,18 +124,25 @@ def _block(
 # -- points --------------------------------------------------------------------------------------------
 def normal(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> bool:
     """Whether the rows have no auxiliary variables, and normal conditionals, whose mean is the mode."""
-    laws, kinds = laws_of(method, p), []
+    laws = kinds(method, hyper, data, p, own)
+    return bool(laws) and all(isinstance(law, NormalRows | dist.Normal) for law in laws)
+
+
+def kinds(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> list[Any]:
+    """The conditionals of these sites, without values; none if there are auxiliary variables, or sites
+    without a conditional."""
+    laws, found = laws_of(method, p), list[Any]()
     if method.gibbs.augment is not None or not set(own) <= set(laws):
-        return False
+        return found
 
     def look(p: Any, data: Any) -> int:
         for site in own:
             law = laws[site](p, data, hyper)
-            kinds.append(law.base_dist if isinstance(law, dist.Independent) else law)
+            found.append(law.base_dist if isinstance(law, dist.Independent) else law)
         return 0
 
     jax.eval_shape(look, p, data)
-    return all(isinstance(kind, NormalRows | dist.Normal) for kind in kinds)
+    return found
 
 
 def at_modes(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> Any:

@@ -27,7 +27,7 @@ from bayesfac.core.method import (
     Variational,
     flattened,
 )
-from bayesfac.parts import factor_beliefs, factors, scales
+from bayesfac.parts import factor_beliefs, factors, scales, turns
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Wishart
 from bayesfac.parts.protocols import Believed, Bounded, Observed, Structure
@@ -96,7 +96,11 @@ class Composition:
                 return own(p, s.scores(p, data), data, h, *auxiliary, *key)
         for f in s.every:
             if site == f.rows:
-                return s.rows(p, data, f, h, *self.observed.target(p, data, h, *auxiliary))
+                target = self.observed.target(p, data, h, *auxiliary)
+                if f.mixture:
+                    rows = partial(s.rows, p, data, f, h, *target)
+                    return factors.rows_of_mixture(f, p, h, lambda P: rows(P=P))
+                return s.rows(p, data, f, h, *target)
         return factors.conditional(site, s.every, p, data, h)
 
     def conditionals(self) -> dict[str, Any]:
@@ -107,7 +111,13 @@ class Composition:
         own = [
             site
             for f in every
-            for site in (f.precision.site if alone(every, f) else "", f.mean, f.level, f.rows)
+            for site in (
+                f.precision.site if alone(every, f) else "",
+                share(f),
+                f.mean,
+                f.level,
+                f.rows,
+            )
         ]
         shared = [f.precision.site for f in every if not alone(every, f)]
         sites = [*links, *own, *shared, *self.observed.conditionals]
@@ -128,7 +138,7 @@ class Composition:
         if getattr(h, "scales", "joint") == "joint":
             return ()
         every = self.at(h).every
-        above = [(f.mean, f.level, f.precision.site, f.link, f.ridge) for f in every]
+        above = [(f.mean, f.level, f.precision.site, share(f), f.link, f.ridge) for f in every]
         fields = dict.fromkeys(field(site) for sites in above for site in sites if site)
         return *fields, *self.observed.held(h)
 
@@ -172,7 +182,10 @@ class Composition:
         own = getattr(self.observed, "moves", {})
         found: dict[str, Any] = {name: partial(given, move) for name, move in own.items()}
         found |= {"swell": self.swell} if hasattr(self.observed, "grown") else {}
-        learned = any(f.precision.site for f in self.structure.every)
+        s = self.structure
+        if s.rotates and turns.turns(s.every, s.main):
+            found["turn"] = lambda key, p, data, h: turns.turned(key, s.main, p, h)
+        learned = any(f.precision.site for f in s.every)
         return found | ({"rescale": self.rescale} if learned else {})
 
     def init(self, key: jax.Array, data: Any, h: Any) -> Any:
@@ -189,6 +202,7 @@ class Composition:
                 found[f.precision.site] = f.precision.value(jnp.eye(width) / usual**2)
             if f.mean:
                 found[f.mean] = jnp.zeros(width)
+            found |= {share(f): jnp.full(width, 0.5)} if share(f) else {}
             found |= {f.level: jnp.zeros(())} if f.level else {}
             for group in [x for x in data.x if x.endswith(f.axis)] if f.link else []:
                 found[f"{f.link}.{group}"] = jnp.zeros((data.x[group].width, width))
@@ -231,7 +245,8 @@ class Composition:
             bound = lambda x, variance: self.observed.bound(q, x, variance, data, h)  # noqa: E731
             return self.at(h).widened(key, q, data, bound, lambda q: expected(q, data, h))
 
-        below = getattr(self.observed, "below", False)
+        mixed = any(f.mixture for f in self.structure.every)
+        below = mixed or getattr(self.observed, "below", False)
         return Variational(begin, update, expected, laws, widened, below=below)
 
     # -- symmetries and axes --------------------------------------------------------------------------------
@@ -245,13 +260,14 @@ class Composition:
         axes |= {name: 1 for name in names if field(name) in links}
         forms = tuple(f.precision.site for f in s.main if isinstance(f.precision, Wishart))
         diagonal = {f.precision.site: 0 for f in s.main if isinstance(f.precision, Gammas)}
+        diagonal |= {share(f): 0 for f in s.main if share(f)}
         if s.rotates and not diagonal:
             floating = {*map(field, names)} & {*getattr(self.observed, "floating", ())}
             pair = s.main[0].rows, s.main[1].rows
             return (Rotation(pair, axes, forms, floating=bool(floating)),)
         if s.rotates:
             return (Permutation(axes | diagonal, forms=forms, signed=(*axes, *forms)),)
-        own = [(f.rows, f.mean, f.precision.site) for f in s.main]
+        own = [(f.rows, f.mean, f.precision.site, share(f)) for f in s.main]
         modes = tuple(tuple(s for s in sites if s in axes or s in forms) for sites in own)
         return (Permutation(axes | diagonal, forms=forms, modes=modes),)
 
@@ -264,12 +280,19 @@ class Composition:
                 found[field(f.mean)] = ("component",)
             if f.level:
                 found[f.level] = ()
+            if share(f):
+                found[field(share(f))] = ("component",)
             if f.precision.site:
                 found[field(f.precision.site)] = f.precision.dims
             if f.link:
                 found[f.link] = ("{key}_feature", "bias" if f.bias else "component")
                 found[f.ridge] = ()
         return found
+
+
+def share(f: Factor) -> str:
+    """The site of the share of a mixture; "" without."""
+    return f.mixture.site if f.mixture else ""
 
 
 def alone(every: Any, f: Factor) -> bool:

@@ -23,6 +23,7 @@ from bayesfac.core.laws.empirical_bayes import (
     Side,
     biases,
 )
+from bayesfac.parts import factors
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Wishart
 from bayesfac.parts.sites import get, put
@@ -31,6 +32,7 @@ from bayesfac.parts.sites import get, put
 # candidates, as shares of the variance about biases
 RARE, SHARES = 9.0, (0.25, 0.5, 1.0)
 LEAST = 1e-4  # smallest variance of biases, as a share of that of the scores
+TURNS, STEPS = 50, 50  # steps of varimax, and of EM for mixtures
 SMALL = 0.1  # size of the start's random factors besides the biases
 
 
@@ -62,12 +64,16 @@ def estimated(
     sides, own = bayes.estimated(begun, problem, own)
     if not all(isinstance(f.precision, Wishart) for f in main):
         sides = formed(main, sides, h) if len(main) == 2 else diagonal(main, sides)
+    if len(main) == 2 and any(f.mixture for f in main):
+        sides = simple(main, sides)
     found: dict[str, Any] = {}
     for f, side in zip(main, sides, strict=True):
         found[f.rows] = side.mean
         found |= {f.mean: side.mu} if f.mean else {}
         if f.precision.site:
             found[f.precision.site] = f.precision.value(side.precision)
+        if f.mixture:
+            found |= of_mixture(put(p, {f.rows: side.mean}), f, h)
         if f.groups(p):
             found |= dict(zip(links(f), (side.B, side.ridge), strict=True))
     return found, own
@@ -100,6 +106,45 @@ def formed(main: Sequence[Factor], sides: Sequence[Side], h: Any) -> list[Side]:
         return new._replace(precision=jnp.diag(diagonal))
 
     return [turned(one, A, square), turned(two, back.T, w / square)]
+
+
+def simple(main: Sequence[Factor], sides: Sequence[Side]) -> list[Side]:
+    """Two factors whose rows are rotated by varimax (Kaiser 1958) where one is a mixture, so that many of its
+    entries are small. Their coordinates are those in which the precision of the other is a multiple of I."""
+    second = bool(main[1].mixture)
+    one, two = sides if second else sides[::-1]  # two is the mixture
+    root = jnp.sqrt(jnp.diag(one.precision) / jnp.mean(jnp.diag(one.precision)))
+    R = varimax(two.mean / root)
+    one = one._replace(
+        mean=one.mean * root @ R, mu=one.mu * root @ R, precision=R.T @ (one.precision / root**2) @ R,
+        B=None if one.B is None else one.B * root @ R,
+    )  # fmt: skip
+    two = two._replace(mean=two.mean / root @ R)
+    return [one, two] if second else [two, one]
+
+
+def varimax(rows: jax.Array) -> jax.Array:
+    """The rotation R at which the squares of entries of rows R vary most, by component."""
+
+    def step(_: Any, R: jax.Array) -> jax.Array:
+        x = rows @ R
+        left, _, right = jnp.linalg.svd(rows.T @ (x**3 - x * jnp.mean(x**2, 0)))
+        return left @ right
+
+    return jax.lax.fori_loop(0, TURNS, step, jnp.eye(rows.shape[1], dtype=rows.dtype))
+
+
+def of_mixture(p: Any, f: Factor, h: Any) -> dict[str, Any]:
+    """The precision and the share of a mixture that fit its rows, by EM."""
+    start = 1 / (jnp.mean(get(p, f.rows) ** 2, 0) + jnp.finfo(jnp.float32).tiny)
+    sites = {f.precision.site: start} | (
+        {f.mixture.site: 0.5 + 0 * start} if f.mixture.site else {}
+    )
+
+    def step(_: Any, sites: dict[str, Any]) -> dict[str, Any]:
+        return {site: factors.of_mixture(site, f, put(p, sites), h).mode for site in sites}
+
+    return jax.lax.fori_loop(0, STEPS, step, sites)
 
 
 def diagonal(main: Sequence[Factor], sides: Sequence[Side]) -> list[Side]:

@@ -14,6 +14,7 @@ import numpyro.distributions as dist
 from bayesfac.core.laws import beliefs
 from bayesfac.core.laws import link_beliefs as link
 from bayesfac.core.laws.beliefs import Belief
+from bayesfac.parts import mixtures
 from bayesfac.parts.factors import (
     Factor,
     Factors,
@@ -45,6 +46,9 @@ def begin(every: Factors, p: Any, data: Any, h: Any) -> dict[str, Belief]:
             found[f.precision.site] = f.precision.belief(shape * beliefs.inverse(P), N)
     for f in every:
         rows = get(p, f.rows)
+        if f.mixture and f.mixture.site:
+            value = get(p, f.mixture.site)
+            found[f.mixture.site] = f.mixture.begin(value, h, len(rows))
         none = {"mean": rows, "var": jnp.zeros_like(rows)}
         found[f.rows] = none if f.bias else beliefs.certain(rows)
         if f.mean:
@@ -67,9 +71,20 @@ def explained(f: Factor, q: Any, data: Any, without: str = "") -> jax.Array:
     return sum((data.x[k].times(getattr(q, f.link)[k]["mean"]) for k in own), jnp.zeros(()))
 
 
+def entries(f: Factor, q: Any, h: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """E tau u^2 of all entries of a mixture, E log of its masses, and its scales."""
+    own = rows_of(q, f, h)
+    square = own["mean"] ** 2 + jnp.einsum("nkk->nk", own["cov"])
+    log = f.mixture.believed(get(q, f.mixture.site), h)
+    return jnp.diag(expected_P(f, q, h)) * square, log, f.mixture.scales(h)
+
+
 def prior(f: Factor, q: Any, data: Any, h: Any) -> tuple[jax.Array, jax.Array]:
-    """E P of the rows of a factor, and E P times their prior mean."""
+    """E P of the rows of a factor, and E P times their prior mean; P of each row if it is a mixture."""
     P, mu = expected_P(f, q, h), get(q, f.mean)
+    if f.mixture:
+        w = mixtures.expected(*entries(f, q, h))
+        return P * w[..., None], jnp.zeros_like(w)
     centre = explained(f, q, data) + (jnp.zeros(len(P), P.dtype) if mu is None else mu["mean"])
     return P, centre @ P
 
@@ -77,6 +92,10 @@ def prior(f: Factor, q: Any, data: Any, h: Any) -> tuple[jax.Array, jax.Array]:
 def expected_squares(q: Any, data: Any, f: Factor, h: Any) -> tuple[jax.Array, int]:
     """E S and N of one factor."""
     own, mu = rows_of(q, f, h), get(q, f.mean)
+    if f.mixture:
+        square, log, s = entries(f, q, h)
+        tau = jnp.diag(expected_P(f, q, h))
+        return jnp.diag(jnp.sum(mixtures.expected(square, log, s) * square / tau, 0)), len(square)
     away = own["mean"] - explained(f, q, data) - (0 if mu is None else mu["mean"])
     S, N = away.T @ away + own["cov"].sum(0), len(away)
     if mu is not None:
@@ -108,6 +127,9 @@ def update(every: Factors, q: Any, data: Any, h: Any) -> Any:
             mean = (rows - explained(f, q, data)).sum(0) / weight
             q = put(q, {f.mean: {"mean": mean, "cov": beliefs.inverse(weight * P)}})
     for f in one_of_each(every):
+        if share := f.mixture and f.mixture.site:
+            w = mixtures.expected(*entries(f, q, h))
+            q = put(q, {share: f.mixture.belief(w, h)})
         if f.precision.site:
             q = put(q, {f.precision.site: f.precision.belief(*of_belief(every, f, q, data, h))})
     for site, own in ridges(every, q).items():
@@ -122,6 +144,10 @@ def energy(every: Factors, q: Any, data: Any, h: Any) -> jax.Array:
     for f in one_of_each(every):
         S, N = of_belief(every, f, q, data, h)
         P, logdet = f.precision.believed(get(q, f.precision.site), h, len(S))
+        if f.mixture:  # each scale is at its best law
+            S = f.precision.prior(h, len(P))[0]
+            total -= mixtures.log_density(*entries(f, q, h))
+            total += f.mixture.prior(get(q, f.mixture.site), h)
         total += 0.5 * (jnp.sum(P * S) - N * logdet)
     for site, own in ridges(every, q).items():
         size = sum(get(q, B)["mean"].size for _, B in own)
@@ -136,6 +162,8 @@ def laws(every: Factors, q: Any) -> dict[str, dist.Distribution]:
         found |= {site: beliefs.normal(get(q, site)) for site in (f.rows, f.mean) if site}
         if f.precision.site:
             found[f.precision.site] = f.precision.law_of(get(q, f.precision.site))
+        if share := f.mixture and f.mixture.site:
+            found[share] = f.mixture.law_of(get(q, share))
     for site, own in ridges(every, q).items():
         found |= {B: link.law(get(q, B)) for _, B in own} | {site: beliefs.gamma(get(q, site))}
     return found

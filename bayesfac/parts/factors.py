@@ -25,8 +25,9 @@ import numpyro.distributions as dist
 from bayesfac.core.laws.links import Links, ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.math import prior_mean
+from bayesfac.parts import mixtures
 from bayesfac.parts.precisions import Precision
-from bayesfac.parts.sites import get
+from bayesfac.parts.sites import get, put
 
 
 class Factor(NamedTuple):
@@ -40,6 +41,9 @@ class Factor(NamedTuple):
     ridge: str = ""
     bias: bool = False
     level: str = ""
+    mixture: Any = (
+        None  # Mixture, of entries that may be nearly zero; then there is no mean and no link
+    )
 
     def width(self, h: Any) -> int:
         """The length of a row."""
@@ -53,6 +57,15 @@ class Factor(NamedTuple):
     def P(self, p: Any, h: Any) -> jax.Array:
         """The precision of a row."""
         return self.precision.of(get(p, self.precision.site), h, self.width(h))[0]
+
+    def entries(self, p: Any, h: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """tau u^2 of all entries of a mixture, the logarithms of its masses, and its scales."""
+        square = jnp.diag(self.P(p, h)) * self.table(p) ** 2
+        return square, self.mixture.masses(get(p, self.mixture.site), h), self.mixture.scales(h)
+
+    def shares(self, p: Any, h: Any) -> jax.Array:
+        """The probabilities of the scales of all entries of a mixture."""
+        return mixtures.shares(*self.entries(p, h))
 
     def groups(self, p: Any) -> list[str]:
         """The groups of features that shift the rows."""
@@ -87,6 +100,8 @@ Factors = Sequence[Factor]
 def squares(p: Any, data: Any, f: Factor, h: Any) -> tuple[jax.Array, int]:
     """S and N of one factor."""
     away, mu = f.alone(p, data), get(p, f.mean)
+    if f.mixture:
+        return weighted(away, mixtures.expected(*f.entries(p, h)))
     S, N = away.T @ away, len(away)
     if mu is not None:
         S, N = S + h.beta0 * jnp.outer(mu, mu), N + 1
@@ -94,6 +109,11 @@ def squares(p: Any, data: Any, f: Factor, h: Any) -> tuple[jax.Array, int]:
         B, ridge = (getattr(p, name)[key] for name in (f.link, f.ridge))
         S, N = S + ridge * B.T @ B, N + len(B)
     return S, N
+
+
+def weighted(rows: jax.Array, w: jax.Array) -> tuple[jax.Array, int]:
+    """S and N of rows whose entries have the precisions tau w."""
+    return jnp.diag(jnp.sum(w * rows**2, 0)), len(rows)
 
 
 def sharing(every: Factors, precision: Precision) -> list[Factor]:
@@ -138,6 +158,10 @@ def energy(every: Factors, p: Any, data: Any, h: Any) -> jax.Array:
     for f in one_of_each(every):
         S, N = of_precision(every, f, p, data, h)
         P, logdet = f.precision.of(get(p, f.precision.site), h, len(S))
+        if f.mixture:
+            S = f.precision.prior(h, len(P))[0]
+            total -= mixtures.log_density(*f.entries(p, h))
+            total += f.mixture.energy(get(p, f.mixture.site), h)
         total += 0.5 * (jnp.sum(P * S) - N * logdet)
     for site, own in ridges(every, p).items():
         size, ridge = sum(get(p, link).size for _, link in own), get(p, site)
@@ -152,6 +176,8 @@ def conditional(site: str, every: Factors, p: Any, data: Any, h: Any) -> dist.Di
     """The law of a precision, a mean, a link or a ridge, given all other sites."""
     name, _, key = site.partition(".")
     for f in every:
+        if f.mixture and site in (f.precision.site, f.mixture.site):
+            return of_mixture(site, f, p, h)
         if site == f.precision.site:
             return f.precision.law(*of_precision(every, f, p, data, h))
         if site == f.mean:
@@ -170,6 +196,42 @@ def conditional(site: str, every: Factors, p: Any, data: Any, h: Any) -> dist.Di
     return dist.Gamma(h.ridge_shape + size / 2, h.ridge_rate + square / 2)
 
 
+def of_mixture(site: str, f: Factor, p: Any, h: Any) -> mixtures.Through:
+    """The law of the precision or of the share of a mixture, given its rows."""
+    S0, N0 = f.precision.prior(h, f.width(h))
+
+    def given(w: jax.Array) -> dist.Distribution:
+        if site == f.mixture.site:
+            return f.mixture.law(w, h)
+        S, N = weighted(f.table(p), w)
+        return f.precision.law(S0 + S, N0 + N)
+
+    def log_density(value: jax.Array) -> jax.Array:
+        q = put(p, {site: value})
+        P, logdet = f.precision.of(get(q, f.precision.site), h, f.width(h))
+        log = 0.5 * ((N0 + len(f.table(p))) * logdet - jnp.sum(P * S0))
+        log -= f.mixture.energy(get(q, f.mixture.site), h)
+        return log + mixtures.log_density(*f.entries(q, h))
+
+    return mixtures.Through(given, f.entries(p, h), log_density, get(p, site).shape)
+
+
+def rows_of_mixture(f: Factor, p: Any, h: Any, given: Callable[[jax.Array], Any]) -> Any:
+    """The law of the rows of a mixture; `given(P)` is that with the precisions P of the prior, (n, K, K)."""
+    tau, of = jnp.diag(f.P(p, h)), f.entries(p, h)
+
+    def at(w: jax.Array) -> Any:
+        return given((tau * w)[..., None] * jnp.eye(len(tau)))
+
+    def log_density(value: jax.Array) -> jax.Array:
+        # that of the cells is the normal density without its prior
+        w = mixtures.expected(*of)
+        cells = jnp.sum(at(w).log_prob(value)) + 0.5 * jnp.sum(tau * w * value**2)
+        return cells + mixtures.log_density(*f.entries(put(p, {f.rows: value}), h))
+
+    return mixtures.Through(at, of, log_density, f.table(p).shape)
+
+
 # -- the model, and rows without training data -------------------------------------------------------------
 def sample(every: Factors, data: Any, lengths: dict[str, int], h: Any) -> dict[str, jax.Array]:
     """Sample all sites of these factors; return {site: rows}."""
@@ -181,6 +243,12 @@ def sample(every: Factors, data: Any, lengths: dict[str, int], h: Any) -> dict[s
         if f.precision not in P:
             P[f.precision] = f.precision.sampled(h, K)
         own = P[f.precision]
+        if f.mixture:
+            log = f.mixture.masses(f.mixture.sampled(h, K), h)
+            law = mixtures.rows(log, f.mixture.scales(h), jnp.diag(own))
+            with numpyro.plate(f.axis, lengths[f.axis]):
+                found[f.rows] = numpyro.sample(f.rows, law)
+            continue
         centre = jnp.zeros(K)
         if f.mean:
             law = dist.MultivariateNormal(centre, precision_matrix=h.beta0 * own)
@@ -205,7 +273,11 @@ def new_row(f: Factor, p: Any, query: Any, h: Any) -> tuple[jax.Array, jax.Array
     mean = jnp.zeros(f.width(h)) + f.centre(p)
     if x is not None and f.axis in f.groups(p):
         mean = mean + x.times(getattr(p, f.link)[f.axis])
-    return mean, jnp.linalg.inv(f.P(p, h))
+    cov = jnp.linalg.inv(f.P(p, h))
+    if f.mixture:
+        _, log, s = f.entries(p, h)
+        cov = cov * mixtures.variance(log, s)
+    return mean, cov
 
 
 def new_bias(f: Factor, p: Any, query: Any, h: Any, code: Any) -> tuple[jax.Array, jax.Array]:

@@ -103,9 +103,11 @@ class Matrix:
         return grown(q, t, x, data, h)[0]
 
     def rows(
-        self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any, zeros: float = 0.0
-    ) -> Any:
-        """Every cell of the table also observes 0 with the precision `zeros`."""
+        self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any, zeros: float = 0.0,
+        P: jax.Array | None = None,
+    ) -> Any:  # fmt: skip
+        """Every cell of the table also observes 0 with the precision `zeros`. P are the precisions of rows
+        about 0, if each has its own."""
         if f.bias:
             return self.bias(p, data, f, h, target, weight)
         cells, centre = data.cells, f.explained(p, data)
@@ -115,8 +117,8 @@ class Matrix:
             one, two = (centre, v) if f.axis == "user" else (u, centre)
             target = target - inner(one, two, cells)
         mine, faced = ordered(cells, f), v if f.axis == "user" else u
-        P = f.P(p, h)
-        shift = P @ get(p, f.mean) if f.mean else jnp.zeros(len(P), P.dtype)
+        P = f.P(p, h) if P is None else P
+        shift = P @ get(p, f.mean) if f.mean else jnp.zeros(P.shape[:-1], P.dtype)
         own = P + zeros * faced.T @ faced if zeros else P
         return GaussianRows(mine, target, faced, weight, own, shift, centre)
 
@@ -239,7 +241,7 @@ def rows(
 
     If rows of the other side are longer by one, they have a level, which is observed too.
     """
-    K, L = precision.shape[0], other["mean"].shape[1]
+    K, L = precision.shape[-1], other["mean"].shape[1]
     weight = jnp.broadcast_to(jnp.asarray(weight, target.dtype), target.shape)
     table = whole(sparse.spread(mine, weight, half(second(other))), L)
     b = sparse.spread(mine, weight * target, other["mean"])[:, :K]

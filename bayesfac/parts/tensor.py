@@ -63,9 +63,14 @@ class Keyed:
     def tables(self, p: Any) -> list[jax.Array]:
         return [get(p, f.rows) for f in self.main]
 
-    def rows(self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any) -> GaussianRows:
-        m, P, mu, cells = self.main.index(f), f.P(p, h), get(p, f.mean), self.cells(data)
-        shift = jnp.zeros(len(P), P.dtype) if mu is None else P @ mu
+    def rows(
+        self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any,
+        P: jax.Array | None = None,
+    ) -> GaussianRows:  # fmt: skip
+        """P are the precisions of rows about 0, if each has its own."""
+        m, mu, cells = self.main.index(f), get(p, f.mean), self.cells(data)
+        P = f.P(p, h) if P is None else P
+        shift = jnp.zeros(P.shape[:-1], P.dtype) if mu is None else P @ mu
         table = others(self.tables(p), m, cells)
         return GaussianRows(cells.modes[m], target, table, weight, P, shift)
 
@@ -115,7 +120,7 @@ class Tensor(Keyed):
             P, shift = law.prior(f, q, data, h)
             twice = others([half(second(belief)) for belief in own], m, data.cells)
             once = others([belief["mean"] for belief in own], m, data.cells)
-            cov = inverse(P + whole(sparse.spread(mine, w, twice), len(P)))
+            cov = inverse(P + whole(sparse.spread(mine, w, twice), P.shape[-1]))
             mean = times_rows(cov, shift + sparse.spread(mine, w * target, once))
             q = put(q, {f.rows: {"mean": mean, "cov": cov}})
         return q

@@ -26,7 +26,8 @@ from bayesfac.testing import CHECKS
 from bayesfac.testing.tools import points
 from tests.tools.by_commit import shuffled
 
-PRIORS = [kind() for kind in compose.PRIORS.values()]
+PRIORS = [bf.NormalWishart(), bf.Relevance(), bf.Spherical()]
+SPARSE = [bf.SpikeAndSlab(), bf.Horseshoe()]
 LAWS = [kind() for kind in compose.LAWS.values()] + [bf.Ordinal(thresholds="user")]
 EVERY = {
     made.name + ("" if law in LAWS[:-1] else "_of_users"): made
@@ -34,8 +35,13 @@ EVERY = {
     for made in [bf.factorization(rows, columns, law, biases=biases)]
 }
 EVERY |= {
+    made.name + ("" if law in LAWS[:-1] else "_of_users"): made
+    for rows, columns, law in product([*PRIORS, *SPARSE], SPARSE, LAWS)
+    for made in [bf.factorization(rows, columns, law)]
+}
+EVERY |= {
     made.name: made
-    for rows, law in product(PRIORS, LAWS)
+    for rows, law in product([*PRIORS, *SPARSE], LAWS)
     if not law.has_draws
     for made in [bf.factorization(rows, observed=law, structure="tensor")]
 }
@@ -197,7 +203,7 @@ def test_tensors_begin_near_their_values(key):
     assert jnp.mean(rest**2) < CELLS.spread**2 / 3
 
 
-@pytest.mark.parametrize("rows", PRIORS, ids=[*compose.PRIORS])
+@pytest.mark.parametrize("rows", PRIORS, ids=lambda rows: type(rows).__name__)
 def test_a_point_of_a_tensor_predicts_with_any_prior(rows):
     train, test = bf.split.holdout(CELLS, 0.1, seed=0)
     model = bf.factorization(rows, structure="tensor")

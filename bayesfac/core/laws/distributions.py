@@ -15,6 +15,18 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.math import apart, normals, normals_of_rows, uniforms
 
 
+class Modal(dist.Distribution):
+    """A law that knows its mode; or, if its draws are transitions, a value where its density is no lower
+    than at the present one."""
+
+    arg_constraints: dict[str, Any] = {}
+    reparametrized_params: list[str] = []
+
+    @property
+    def mode(self) -> jax.Array:
+        raise NotImplementedError
+
+
 class NormalRows(dist.Distribution):
     """Independent normal rows, as a function of standard normal noise."""
 

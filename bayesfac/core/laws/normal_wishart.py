@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
-from bayesfac.core.laws.distributions import NormalRows
+from bayesfac.core.laws.distributions import Modal, NormalRows
 from bayesfac.core.laws.links import Links
 from bayesfac.core.method import laws_in
 
@@ -65,10 +65,15 @@ def mode(conditional: dist.Distribution) -> jax.Array:
         return (nu - K - 1) / nu * conditional.mean
     if isinstance(conditional, dist.Gamma):
         return (conditional.concentration - 1) / conditional.rate
+    if isinstance(conditional, dist.Beta):
+        a, b = conditional.concentration1 - 1, conditional.concentration0 - 1
+        return a / (a + b)
+    if isinstance(conditional, Modal):
+        return conditional.mode
     if isinstance(conditional, NORMAL):
         return conditional.mean
     raise TypeError(
-        f"Expected a normal, Gamma or Wishart law, whose mode is known, got {type(conditional).__name__}"
+        f"Expected a normal, Gamma, Beta or Wishart law, whose mode is known, got {type(conditional).__name__}"
     )
 
 
