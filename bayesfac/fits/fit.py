@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from bayesfac.core.method import contain
 from bayesfac.fits import components, later, recommending, saving
-from bayesfac.fits.loadings import loadings
 from bayesfac.fits.fitted import Fitted
+from bayesfac.fits.loadings import loadings
 from bayesfac.fits.running import run
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY

@@ -82,7 +82,7 @@ def _in_slab(fit: Fitted, factor: Any, draws: Any) -> np.ndarray:
         return factor.shares(p, fit.hyper)[..., 1]
 
     chains, length = next(iter(draws.values())).shape[:2]
-    total = 0.0
+    total = np.zeros(())
     for chain in range(chains):
         for draw in range(length):
             p = from_sites(fit.method, {site: x[chain, draw] for site, x in draws.items()})

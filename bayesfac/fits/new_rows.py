@@ -60,8 +60,8 @@ def drawn(
     rows: Any = at_mean(method, held, axis, count)
     others = {site: value for site, value in held.items() if site not in rows}
     chains, draws = next(iter(held.values())).shape[:2]
-    first = {site: x[0, 0] for site, x in others.items()} | {site: x[0] for site, x in rows.items()}
-    laws = kinds(method, hyper, data, from_sites(method, first), tuple(rows))
+    begin = {site: x[0, 0] for site, x in others.items()} | {site: x[0] for site, x in rows.items()}
+    laws = kinds(method, hyper, data, from_sites(method, begin), tuple(rows))
     exact = len(rows) == 1 and bool(laws) and all(getattr(law, "exact", True) for law in laws)
     one = sum(x[:, 0].nbytes for x in others.values()) + sum(x.nbytes for x in rows.values())
     size = -(-draws // -(-draws * one // BUFFER))

@@ -96,11 +96,8 @@ class Composition:
                 return own(p, s.scores(p, data), data, h, *auxiliary, *key)
         for f in s.every:
             if site == f.rows:
-                target = self.observed.target(p, data, h, *auxiliary)
-                if f.mixture:
-                    rows = partial(s.rows, p, data, f, h, *target)
-                    return factors.rows_of_mixture(f, p, h, lambda P: rows(P=P))
-                return s.rows(p, data, f, h, *target)
+                rows = partial(s.rows, p, data, f, h, *self.observed.target(p, data, h, *auxiliary))
+                return factors.rows_of_mixture(f, p, h, rows) if f.mixture else rows()
         return factors.conditional(site, s.every, p, data, h)
 
     def conditionals(self) -> dict[str, Any]:

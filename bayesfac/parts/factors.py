@@ -216,12 +216,12 @@ def of_mixture(site: str, f: Factor, p: Any, h: Any) -> mixtures.Through:
     return mixtures.Through(given, f.entries(p, h), log_density, get(p, site).shape)
 
 
-def rows_of_mixture(f: Factor, p: Any, h: Any, given: Callable[[jax.Array], Any]) -> Any:
-    """The law of the rows of a mixture; `given(P)` is that with the precisions P of the prior, (n, K, K)."""
+def rows_of_mixture(f: Factor, p: Any, h: Any, given: Callable[..., Any]) -> Any:
+    """The law of the rows of a mixture; `given(P=)` is that with the precisions P of the prior, (n, K, K)."""
     tau, of = jnp.diag(f.P(p, h)), f.entries(p, h)
 
     def at(w: jax.Array) -> Any:
-        return given((tau * w)[..., None] * jnp.eye(len(tau)))
+        return given(P=(tau * w)[..., None] * jnp.eye(len(tau)))
 
     def log_density(value: jax.Array) -> jax.Array:
         # that of the cells is the normal density without its prior

@@ -105,7 +105,7 @@ class Horseshoe(NamedTuple):
     site: str = ""
 
     def grid(self) -> np.ndarray:
-        """log l"""
+        """The numbers log l."""
         return np.arange(np.log(LEAST), np.log(MOST) + STEP / 2, STEP)
 
     def scales(self, h: Any) -> jax.Array:

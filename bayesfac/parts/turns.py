@@ -43,8 +43,9 @@ def _turned(key: jax.Array, main: Factors, p: Any, h: Any) -> Any:
     width = jnp.exp(jax.random.uniform(scale, one.shape, minval=low, maxval=high))
     angle = width * jax.random.normal(walk, one.shape)
     mixed = [f for f in main if f.mixture]
-    gain = sum(_by_component(f, _carried(p, mixed, rotation(one, two, angle, K)), h) for f in mixed)
-    gain -= sum(_by_component(f, p, h) for f in mixed)
+    q, gain = _carried(p, mixed, rotation(one, two, angle, K)), jnp.zeros(K)
+    for f in mixed:
+        gain += _by_component(f, q, h) - _by_component(f, p, h)
     keep = jnp.log(jax.random.uniform(accept, one.shape)) < gain[one] + gain[two]
     return _carried(p, main, rotation(one, two, jnp.where(keep, angle, 0), K))
 

@@ -73,7 +73,8 @@ def mode(conditional: dist.Distribution) -> jax.Array:
     if isinstance(conditional, NORMAL):
         return conditional.mean
     raise TypeError(
-        f"Expected a normal, Gamma, Beta or Wishart law, whose mode is known, got {type(conditional).__name__}"
+        "Expected a normal, Gamma, Beta or Wishart law, whose mode is known, got "
+        f"{type(conditional).__name__}"
     )
 
 
