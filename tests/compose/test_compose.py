@@ -84,6 +84,10 @@ def test_scales_of_given_against_learned_precisions(sides, check, key):
     CHECKS[check](bf.factorization(*sides), key)
 
 
+def test_vb_of_sparse_rows(key):
+    CHECKS["variational"](bf.factorization(bf.Spherical(1.0), bf.SpikeAndSlab()), key)
+
+
 def test_vb_of_biases_with_learned_precisions(key):
     CHECKS["variational"](bf.factorization(biases=True), key)
 

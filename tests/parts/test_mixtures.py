@@ -82,6 +82,18 @@ def test_a_draw_above_rows_leaves_its_law_as_it_is(name, site, key):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_conditionals_have_the_ratios_of_the_joint(name, key):
+    model, data, h, p, _ = one_cell_each(name, key)
+    for site in ("V", "tau_V", *(["share_V"] if name == "spike" else [])):
+        law, now = model.parts.conditional(site, p, data, h), getattr(p, site)
+        other = 0.7 * now
+        joint = model.objective(p, data, h) - model.objective(put(p, {site: other}), data, h)
+        assert float((law.log_prob(other) - law.log_prob(now)).sum()) == pytest.approx(
+            float(joint), rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_a_step_of_em_never_lowers_the_density(name, key):
     model, data, h, p, _ = one_cell_each(name, key)
     for site in ("V", "tau_V", *(["share_V"] if name == "spike" else [])):
@@ -198,28 +210,32 @@ def test_turns_leave_the_law_as_it_is(key):
     data = bf.Ratings(np.arange(3.0).reshape(3, 1) * np.ones((1, 2)))
     h = settle(model, data, {"n_components": 2})
     p = put(
-        model.init(key, data, h), {"tau_V": jnp.array([1.0, 3.0]), "share_V": jnp.array([0.3, 0.6])}
+        model.init(key, data, h), {"tau_V": jnp.array([1.0, 8.0]), "share_V": jnp.array([0.3, 0.6])}
     )
+    p = put(p, {"Lambda_U": jnp.array([[3.0, 1.0], [1.0, 1.0]])})
     f = model.parts.at(h).main[1]
     rows = mixtures.rows(*f.entries(p, h)[1:], p.tau_V)
 
     def once(key):
         first, later = jax.random.split(key)
         q = put(p, {"V": rows.sample(first, (2,))})
-        return q, model.gibbs.moves["turn"](later, q, data, h)
+        move = model.gibbs.moves["turn"]
+        return q, jax.lax.fori_loop(
+            0, 10, lambda n, q: move(jax.random.fold_in(later, n), q, data, h), q
+        )
 
     old, new = jax.vmap(once)(jax.random.split(key, ROWS))
     for site in ("U", "V", "Lambda_U"):
         assert new._asdict()[site].shape == old._asdict()[site].shape
     np.testing.assert_allclose(
-        jnp.einsum("snk,smk->snm", new.U, new.V), jnp.einsum("nk,smk->snm", p.U, old.V), atol=1e-5
+        jnp.einsum("snk,smk->snm", new.U, new.V), jnp.einsum("nk,smk->snm", p.U, old.V), atol=1e-4
     )
     away = [
         jnp.einsum("snk,skl,snl->s", r, q.Lambda_U, r)
         for q in (old, new)
         for r in [q.U - q.mu_U[:, None]]
     ]
-    np.testing.assert_allclose(*away, rtol=1e-4)
+    np.testing.assert_allclose(*away, rtol=1e-3)
     moved = jnp.mean(jnp.any(new.V != old.V, (1, 2)))
     assert moved > 0.3
     for m in (0, 1):
