@@ -142,8 +142,8 @@ class Sparse(Prior):
 @dataclass(frozen=True)
 class SpikeAndSlab(Sparse):
     """Rows about zero whose entries are either nearly zero (in the spike) or not (in the slab), with the
-    share of the slab learned for each component (George & McCulloch, JASA 1993). The probability that an
-    entry is in the slab is in `fit.in_slab`.
+    share of the slab learned for each component (George & McCulloch, JASA 1993). `fit.loadings` has the
+    probability that an entry is in the slab.
 
     Parameters
     ----------

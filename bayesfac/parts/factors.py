@@ -41,9 +41,7 @@ class Factor(NamedTuple):
     ridge: str = ""
     bias: bool = False
     level: str = ""
-    mixture: Any = (
-        None  # Mixture, of entries that may be nearly zero; then there is no mean and no link
-    )
+    mixture: Any = None  # Mixture, of entries; it has no mean and no link
 
     def width(self, h: Any) -> int:
         """The length of a row."""
