@@ -93,7 +93,7 @@ def _fitted(args: argparse.Namespace) -> "tuple[Path, Fit]":
         options = signatures.asked(args, LARGE) | {"columns": _columns(args)}
         data = bf.datasets.read_large(args.data, **options)
     else:
-        data = _data(args.data, method.data.__name__.lower(), args)
+        data = read_data(args.data, method.data.__name__.lower(), args)
     saving.check_labels(data)
     outputs.tell(args, f"{data}")
     init = bf.load(args.init) if args.init else None
@@ -109,7 +109,7 @@ def auto(args: argparse.Namespace) -> int:
 
     out = outputs.new_folder(args.out or "auto")
     made = RECORDS[args.data].kind if args.data in RECORDS else "ratings"
-    data = _data(args.data, args.kind or made, args)
+    data = read_data(args.data, args.kind or made, args)
     saving.check_labels(data)
     outputs.tell(args, f"{data}")
     result = bf.auto(data, **signatures.asked(args, AUTO), progress=not args.quiet)
@@ -147,8 +147,8 @@ def compare(args: argparse.Namespace) -> int:
     args.levels = args.levels or card.levels
     counts = next(iter(fits.values())).method.data.implicit
     kind, ids = "counts" if counts else card.kind.lower(), _id_types(card.coords)
-    test = _data(args.test, kind, args, ids)
-    train = _data(args.train, kind, args, ids) if args.train else None
+    test = read_data(args.test, kind, args, ids)
+    train = read_data(args.train, kind, args, ids) if args.train else None
     comparison = bf.compare(fits, test, **signatures.asked(args, COMPARE) | {"train": train})
     print(comparison)
     outputs.to_html(comparison, args.html)
@@ -264,7 +264,7 @@ def data_split(args: argparse.Namespace) -> int:
             raise FileExistsError(f"Expected another folder as --out, got the one of {args.data}")
     if (out := Path(args.out)).exists() and not out.is_dir():
         raise NotADirectoryError(f"Expected a folder as --out, got the file {out}")
-    ratings = _data(args.data, "ratings", args)
+    ratings = read_data(args.data, "ratings", args)
     parts = split.holdout(ratings, args.fraction, **signatures.asked(args, SPLIT))
     for target, part in zip(targets, parts, strict=True):
         with atomic(target) as path:
@@ -290,7 +290,7 @@ def bench(args: argparse.Namespace) -> int:
 
 
 # -- arguments ----------------------------------------------------------------------------------
-def _data(
+def read_data(
     name: str, kind: str, args: argparse.Namespace, ids: dict[str, type] | None = None
 ) -> "Ratings | Tensor | Views":
     """Load the data set with that name, or read the file."""
@@ -303,11 +303,11 @@ def _data(
     if kind == "counts":  # a table of pairs with counts is read like one of ratings
         from bayesfac.core.data.counts import Counts
 
-        return Counts(_data(name, "ratings", args, ids)).named(name)
+        return Counts(read_data(name, "ratings", args, ids)).named(name)
     if kind == "tensor":
         return tables.tensor(name, args)
     if kind == "relations":
-        return tables.relations(_data(name, "ratings", args, ids), args)
+        return tables.relations(read_data(name, "ratings", args, ids), args)
     if name in RECORDS:
         if RECORDS[name].kind != kind:
             raise TypeError(

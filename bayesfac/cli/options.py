@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any, NoReturn
 
 from bayesfac.cli import arguments, commands, signatures, texts
+from bayesfac.cli.doctor import doctor
 from bayesfac.cli.new_method import ALONE, SKELETONS, new_method
+from bayesfac.cli.warm import warm
 
 DATA = "a file, or the name of a data set"
 METHOD = "see bayesfac methods; or a file with a recipe of bf.factorization (.toml, .json)"
@@ -18,6 +20,7 @@ FURTHER = "further settings of the engine, as in bf.SVI(guide='lowrank')"
 FLAG, NUMBER = {"action": "store_true"}, {"type": int, "metavar": "N"}
 ADDRESS = {"type": arguments.address, "metavar": "HOST:PORT"}
 MATRIX = {"type": arguments.matrix, "action": "append", "metavar": "NAME=ROWS,COLUMNS,FILE"}
+METHODS = {"type": arguments.names, "default": ("pmf", "bpmf"), "metavar": "A,B"}
 MANY = {"nargs": "+", "action": "extend", "default": [], "metavar": "KEY=VALUE"}
 WITH, SET = ({"type": arguments.setting, "dest": name, **MANY} for name in ("settings", "hyper"))
 FAMILY = {"choices": (families := [*SKELETONS, *ALONE]), "default": families[0]}
@@ -37,6 +40,7 @@ OPTIONS: dict[str, tuple[str | dict[str, Any], str]] = {
     "large": (FLAG, "each process has only its share of DATA in memory: see below"),
     "markdown": (FLAG, "as a table for a README"),
     "matrix": (MATRIX, "for cmf: a further matrix, as tags=user,tag,tags.csv; may be repeated"),
+    "methods": (METHODS, "methods whose programs are compiled for DATA (pmf,bpmf)"),
     "out": ("PATH", "write a .csv or .parquet file"),
     "process": (NUMBER, "on several machines: the number of this process, from 0"),
     "processes": (NUMBER, "number of processes; without the next two options all run here"),
@@ -105,6 +109,11 @@ def build_parser() -> Parser:
     made = make("sbc", commands.sbc, texts.SBC, texts.SBC_EXAMPLES, method=f"{METHOD}; or all")
     _add(made, "with", "set", "json", engine=SAMPLERS)
     signatures.add(made, commands.SBC, "engine data hyper progress")
+    make("doctor", doctor, texts.DOCTOR)
+    made = make("warm", warm, texts.WARM, texts.WARM_EXAMPLES)
+    made.add_argument("data", nargs="?", metavar="DATA", help=DATA)
+    _add(made, "methods")
+    _table_options(made)
     data = top.add_parser("data", help="List, fetch or split data.", description="Data sets.")
     _data_commands(partial(_command, data.add_subparsers(**several)))
     name = "the name of the method and of its file"

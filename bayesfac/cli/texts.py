@@ -130,6 +130,22 @@ examples:
 
 If the model of a method does not generate data, the command prints why, with exit code 0."""
 
+DOCTOR = """\
+Print what a report of a bug must say: versions, cores and threads, environment variables, whether
+the kernels run inside XLA, precision, caches and their size, a benchmark of one second, and known
+conflicts. The name of your home folder is left out. The exit code is 1 if there is a conflict."""
+
+WARM = f"""\
+Compile what a first call needs, and keep it on disk: first the kernels, which serve data of any
+size. If DATA is given, also the programs of some methods for data of this size, by a short fit.
+
+{DATA_HELP}"""
+
+WARM_EXAMPLES = """\
+examples:
+  bayesfac warm                                    half a minute, once
+  bayesfac warm ratings.csv --levels 1:5 --methods pmf,bpmf,ordinal_mf"""
+
 NEW_METHOD = """\
 Write a small method that runs (bayesfac/models/FAMILY/NAME.py), an entry in references.bib, and a
 test of one sweep and one claim. This works in a source checkout only."""

@@ -34,6 +34,8 @@ COMMANDS = [
     ["data", "fetch"],
     ["data", "split"],
     ["bench"],
+    ["doctor"],
+    ["warm"],
     ["new-method"],
 ]
 
@@ -169,7 +171,7 @@ def test_levels_in_steps_are_the_decimals_that_a_file_writes():
 
 def test_levels_of_a_data_set_are_those_that_were_asked_for():
     args = options.build_parser().parse_args(["fit", "bpmf", "ratings", "--levels", "0:5", "-q"])
-    found = commands._data(args.data, "ratings", args)
+    found = commands.read_data(args.data, "ratings", args)
     assert found.levels == (0, 1, 2, 3, 4, 5) and found.name == "ratings"
     pd.testing.assert_frame_equal(found.frame(), datasets.load("ratings").frame())
 

@@ -11,6 +11,7 @@ import os
 import re
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -331,10 +332,16 @@ def call(kernel: Any, T: Any, results: Any, *args: Any, cost: float, blocks: int
     """
     plan = np.array([cost / GRAIN, blocks], np.float32)
     shapes = [jax.ShapeDtypeStruct(shape, T) for shape in results]
-    name = _registered(kernel, np.dtype(T).type)
+    name = registered(kernel, np.dtype(T).type)
     # the handlers read no attributes: this one tells `inference.work` what the call costs
     many = jax.ffi.ffi_call(name, shapes, vmap_method="expand_dims")
     return many(*args, plan, cost=np.float32(cost))
+
+
+def kernels() -> dict[str, Any]:
+    """Every kernel by its name."""
+    homes = [import_module(f"{__package__}.{name}") for name in SOURCES]
+    return {name: next(vars(one)[name] for one in homes if name in vars(one)) for name in KERNELS}
 
 
 @cache
@@ -351,7 +358,7 @@ def refusal(dots: Any) -> str:
 
 
 @cache
-def _registered(kernel: Any, T: Any) -> str:
+def registered(kernel: Any, T: Any) -> str:
     """The name under which XLA knows the handler; compile it at the first call, or read it from disk."""
     slot = 2 * KERNELS.index(kernel.__name__) + (
         T is np.float64
