@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import sys
+import types
 import warnings
 from operator import attrgetter
 from pathlib import Path
@@ -98,6 +99,26 @@ def test_the_reference_has_every_public_name():
     listed = {name for _, _, names in generate.API.values() for name in names.split()}
     assert not set(bf.__all__) - listed, "give it a place in API of docs/tools/generate.py"
     assert all(attrgetter(name)(bf) for name in listed)
+
+
+def test_every_name_of_the_reference_has_a_level():
+    promises = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## What users may rely on")[1]
+    known = re.findall(r"^\| (\w+) \|", promises.split("\n## ")[0], re.M)[1:]
+    assert known == ["stable", "provisional", "internal"]
+    assert [*generate.LEVELS] == [*generate.API]
+    for page, (usual, others) in generate.LEVELS.items():
+        assert {usual, *others.values()} <= set(known) and usual not in others.values()
+        listed = generate.API[page][2].split()
+        names = {
+            f"{name}.{one}"
+            for name in listed
+            if isinstance(module := attrgetter(name)(bf), types.ModuleType)
+            for one in generate.public(module)
+        }
+        assert others.keys() <= {*listed, *names}, page
+    assert generate.promised("split") == (
+        "[Level](../contributing.md#what-users-may-rely-on): stable, but `split.PairFolds` is provisional."
+    )
 
 
 def test_every_page_is_in_a_table_of_contents():

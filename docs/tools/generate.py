@@ -67,6 +67,27 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
     "testing": ("bayesfac.testing", "The contract, for methods of your own.", "testing"),
 }  # fmt: skip
 
+# page of API -> the level of its names, and names with another one; CONTRIBUTING.md says what each promises
+LEVELS = {
+    "fitting": ("stable", {"auto": "provisional", "engines": "provisional", "path": "provisional"}),
+    "compose": ("provisional", {}),
+    "data": ("stable", {"Relations": "provisional", "Tensor": "provisional"}),
+    "engines": ("stable", {"Quick": "provisional", "VB": "provisional"}),
+    "trust": ("provisional", {"loo_compare": "stable", "prior_predictive": "stable", "sbc": "stable"}),
+    "references": ("provisional", {}),
+    "clusters": ("provisional", {}),
+    "evaluation": ("provisional", {}),
+    "split": ("stable", {"split.PairFolds": "provisional"}),
+    "metrics": ("stable", {}),
+    "multilabel": ("stable", {}),
+    "ranks": ("stable", {}),
+    "comparators": ("provisional", {}),
+    "clusterings": ("provisional", {}),
+    "datasets": ("stable", {"datasets.read_large": "provisional"}),
+    "sklearn": ("stable", {}),
+    "testing": ("provisional", {}),
+}  # fmt: skip
+
 
 def main() -> None:
     """Write all pages that have changed."""
@@ -168,15 +189,23 @@ def api() -> dict[str, str]:
         things = {name: attrgetter(name)(bf) for name in names.split()}
         told = [said(t) for t in things.values() if isinstance(t, types.ModuleType)]
         text = "\n\n".join(directive(name, thing) for name, thing in things.items())
-        parts = [f"# {title}", about, *told, f"```{{eval-rst}}\n{text}\n```"]
+        parts = [f"# {title}", about, promised(page), *told, f"```{{eval-rst}}\n{text}\n```"]
         made[f"api/{page}.md"] = "\n\n".join(parts) + "\n"
         rows.append([f"[{title}]({page}.md)", about])
     parts = [
         "# Reference",
-        "The public names of `import bayesfac as bf`. The tests run all examples.",
+        "The public names of `import bayesfac as bf`. The tests run all examples. Each page says how "
+        "[stable](../contributing.md#what-users-may-rely-on) its names are.",
     ]
     parts += [method_pages.table(["page", "what"], rows), contents(list(API))]
     return made | {"api/index.md": "\n\n".join(parts) + "\n"}
+
+
+def promised(page: str) -> str:
+    """The level of the names of a page."""
+    usual, others = LEVELS[page]
+    text = ", ".join(f"`{name}` is {level}" for name, level in others.items())
+    return f"[Level](../contributing.md#what-users-may-rely-on): {usual}{f', but {text}' if text else ''}."
 
 
 def said(module: Any) -> str:
