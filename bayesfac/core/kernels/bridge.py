@@ -38,7 +38,15 @@ SOURCES = (
     "nonnegative_loops", "lasso_loops",
 )  # fmt: skip
 _SOURCES = [Path(__file__).with_name(f"{name}.py") for name in SOURCES]
-CONTENT = sha256(b"".join(source.read_bytes() for source in _SOURCES)).hexdigest()[:12]
+
+
+def digest(header: str) -> str:
+    """The version of the kernels: their sources, and the interface of XLA for which they are compiled."""
+    sources = b"".join(source.read_bytes() for source in _SOURCES)
+    return sha256(header.encode() + sources).hexdigest()[:12]
+
+
+CONTENT = digest(HEADER)
 
 
 def compiled(function: Any) -> Any:

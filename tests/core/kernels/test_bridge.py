@@ -114,3 +114,10 @@ def test_an_unknown_version_of_the_interface_is_refused(monkeypatch):
 
 def _fails(*args, **plan):
     raise NotImplementedError("version 7 of the interface")
+
+
+def test_another_interface_of_xla_means_other_kernels_on_disk():
+    """Its version is in the compiled code: XLA 0.2 refused handlers that were compiled for 0.3."""
+    minor = f"#define XLA_FFI_API_MINOR {bridge.MINOR}"
+    assert minor in bridge.HEADER and bridge.digest(bridge.HEADER) == bridge.CONTENT
+    assert bridge.digest(bridge.HEADER.replace(minor, f"{minor}9")) != bridge.CONTENT
