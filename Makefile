@@ -10,7 +10,7 @@ QUICK  := not slow and not long and not notebook
 
 export MPLBACKEND = Agg
 
-.PHONY: help setup setup-docs demo test test-long test-all long lint format coverage notebooks nbmake readme docs bench clean
+.PHONY: help setup setup-docs demo test test-long test-all long lint format coverage notebooks notebooks-written nbmake readme docs bench clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -84,6 +84,9 @@ notebooks: $(READY)  ## run every notebook as a plain script, with few draws
 	   then echo "{}: ran in $$(($$(date +%s) - begun)) s"; else cat $$log; echo "{}: failed"; exit 255; fi'
 
 BOOKS ?= $(wildcard notebooks/*.py)
+notebooks-written: $(READY)  ## run BOOKS= (default: all) with all draws and write them with their pictures
+	$(BIN)/python docs/tools/notebooks.py $(notdir $(basename $(BOOKS)))
+
 nbmake: $(READY)  ## run the notebooks of BOOKS= in Jupyter (default: all)
 	@mkdir -p build/notebooks && cp $(BOOKS) build/notebooks
 	@cd build/notebooks && $(abspath $(BIN))/jupytext --quiet --to ipynb $(notdir $(BOOKS))
@@ -100,10 +103,9 @@ $(DOCS): $(READY)
 
 setup-docs: $(DOCS)  ## install Sphinx too
 
-NOTEBOOKS ?=
-docs: $(DOCS)  ## build the site in build/site; NOTEBOOKS=1 runs the notebooks first
+docs: $(DOCS)  ## build the site in build/site
 	$(BIN)/python docs/tools/rooms.py
-	$(BIN)/python docs/tools/generate.py build/source $(if $(filter 1,$(NOTEBOOKS)),--run)
+	$(BIN)/python docs/tools/generate.py build/source
 	@rm -rf build/site
 	$(BIN)/python -m sphinx -q -E -W --keep-going -d build/doctrees -c docs build/source build/site
 	@! grep -rE '<(script|link|img|iframe)[^>]* (src|href)="(https?:)?//' build/site --include=*.html \

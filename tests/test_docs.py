@@ -246,13 +246,12 @@ def test_a_notebook_becomes_a_page(tmp_path):
         generate.nbformat.v4.new_output("display_data", {"image/png": "AAEC"}),
     ]
     book = generate.nbformat.v4.new_notebook(cells=cells)
-    page = generate.notebook_page(ROOT / "notebooks" / "trust.py", book, tmp_path, True)
+    book.metadata["bayesfac"] = {"versions": {"jax": "1.2", "numba": "3"}}
+    page = generate.notebook_page(ROOT / "notebooks" / "trust.py", book, tmp_path)
     assert page.startswith("# Title\n") and "```python\n1 + 1\n```" in page
-    assert "\n2\n````" in page and "short run" in page
-    assert "![output](trust-1-1.png)" in page
-    cells[1].outputs.append(generate.nbformat.v4.new_output("display_data", {"text/plain": ""}))
-    book.metadata["bayesfac"] = {"fast": False, "data": True}
-    whole = generate.notebook_page(ROOT / "notebooks" / "trust.py", book, tmp_path, True)
-    assert "a whole run, with the real data" in whole
-    assert whole.count("````") == page.count("````")  # nothing is left of a progress bar
+    assert "\n2\n````" in page and "*Run with jax 1.2, numba 3. Files: [trust.py]" in page
+    assert "![output](trust-1-1.png)" in page and "(../files/notebooks/trust.ipynb)" in page
     assert (tmp_path / "notebooks" / "trust-1-1.png").read_bytes() == bytes([0, 1, 2])
+    cells[1].outputs.append(generate.nbformat.v4.new_output("display_data", {"text/plain": ""}))
+    whole = generate.notebook_page(ROOT / "notebooks" / "trust.py", book, tmp_path)
+    assert whole.count("````") == page.count("````")  # nothing is left of a progress bar

@@ -1,14 +1,12 @@
 """Write the sources of the site: the pages of docs/, and pages made from the code.
 
-python docs/tools/generate.py build/source            notebooks as code, or with the outputs of an earlier run
-python docs/tools/generate.py build/source --run      run them first (with BAYESFAC_FAST=1: few draws)
+python docs/tools/generate.py build/source
 
 Pages keep their names; `docs/x.md` becomes `x.md`. `make docs` runs this script; never commit its output.
 """
 
 import argparse
 import base64
-import hashlib
 import inspect
 import os
 import re
@@ -19,17 +17,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-import jupytext
 import method_pages
 import nbformat
-from nbclient import NotebookClient
 
 import bayesfac as bf
 import bayesfac.models  # registers every method
 from bayesfac.core.method import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[2]
-FAST = os.environ.get("BAYESFAC_FAST") == "1"
 PAGES = {  # page of the repository -> page of the site; docs/x.md is x.md
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -93,9 +88,8 @@ def main() -> None:
     """Write all pages that have changed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--run", action="store_true", help="run the notebooks")
     args = parser.parse_args()
-    made = {**copied(), **methods(), **api(), **notebooks(args.out, args.run)}
+    made = {**copied(), **methods(), **api(), **notebooks(args.out)}
     for name, text in made.items():
         path = args.out / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,54 +239,25 @@ def public(module: Any) -> list[str]:
 # ---------------------------------------------------------------------- notebooks
 
 
-def notebooks(out: Path, run: bool) -> dict[str, str]:
-    """Every notebook as a page. An executed notebook is kept beside `out` until its source changes."""
+def notebooks(out: Path) -> dict[str, str]:
+    """Every notebook with its outputs as a page."""
     made = {}
-    kept = out.parent / "executed"
-    kept.mkdir(parents=True, exist_ok=True)
     for path in sorted((ROOT / "notebooks").glob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-        done = kept / f"{path.stem}-{digest}{'-fast' if FAST else ''}.ipynb"
-        if run and not done.exists():
-            print(f"running {path.name}", flush=True)
-            nbformat.write(executed(jupytext.reads(source, fmt="py:percent"), kept), done)
-        shown = (
-            nbformat.read(done, 4) if done.exists() else jupytext.reads(source, fmt="py:percent")
-        )
-        made[f"notebooks/{path.stem}.md"] = notebook_page(path, shown, out, done.exists())
+        book = nbformat.read(path.with_suffix(".ipynb"), 4)
+        made[f"notebooks/{path.stem}.md"] = notebook_page(path, book, out)
     links = "\n".join(f"- [{first_line(text)}]({Path(n).name})" for n, text in made.items())
     index = f"# Notebooks\n\n{links}\n\n{contents([Path(name).stem for name in made])}\n"
     return made | {"notebooks/index.md": index}
-
-
-def executed(book: Any, folder: Path) -> Any:
-    """Run a notebook in `folder`: with all its draws, unless BAYESFAC_FAST is set."""
-    os.environ["MPLBACKEND"] = (
-        "module://matplotlib_inline.backend_inline"  # `make` sets one without pictures
-    )
-    at = {"metadata": {"path": str(folder)}}
-    done = NotebookClient(book, timeout=1800, kernel_name="python3", resources=at).execute()
-    done.metadata["bayesfac"] = {"fast": FAST, "data": bool(os.environ.get("BAYESFAC_DATA"))}
-    return done
 
 
 def first_line(text: str) -> str:
     return text.split("\n", 1)[0].removeprefix("# ")
 
 
-def notebook_page(path: Path, book: Any, out: Path, done: bool) -> str:
-    """The cells of a notebook with their outputs, if it was run."""
-    how = book.metadata.get("bayesfac", {"fast": True, "data": False})
-    told = "Shown without outputs: `make docs NOTEBOOKS=1` runs the notebook first."
-    if done and how["fast"]:
-        told = (
-            "The outputs are from a short run (`BAYESFAC_FAST=1`); the text speaks of a whole run."
-        )
-    elif done:
-        told = "The outputs are from a whole run, with the real data that `BAYESFAC_DATA` has."
-        if not how["data"]:
-            told = "The outputs are from a whole run without `BAYESFAC_DATA`, whose data sets it leaves out."
+def notebook_page(path: Path, book: Any, out: Path) -> str:
+    """The cells of a notebook with their outputs, and what made them."""
+    made_by = book.metadata["bayesfac"]["versions"].items()
+    versions = ", ".join(f"{name} {number}" for name, number in made_by)
     parts = []
     for number, cell in enumerate(book.cells):
         if cell.cell_type == "markdown":
@@ -303,7 +268,10 @@ def notebook_page(path: Path, book: Any, out: Path, done: bool) -> str:
             parts += [output(one, f"{path.stem}-{number}-{at}", out)
                       for at, one in enumerate(cell.get("outputs", []))]  # fmt: skip
     title, *rest = parts[0].split("\n", 1)
-    note = f"*{told} As a script: [{path.name}](../files/notebooks/{path.name}).*"
+    links = ", ".join(
+        f"[{name}](../files/notebooks/{name})" for name in (path.name, f"{path.stem}.ipynb")
+    )
+    note = f"*Run with {versions}. Files: {links}.*"
     return "\n\n".join([title, note, *rest, *parts[1:]]) + "\n"
 
 
