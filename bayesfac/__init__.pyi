@@ -10,12 +10,15 @@ from bayesfac import testing as testing
 from bayesfac.api import fit as fit
 from bayesfac.api import load as load
 from bayesfac.api import methods as methods
+from bayesfac.compose import AutoRegressive as AutoRegressive
 from bayesfac.compose import Bernoulli as Bernoulli
+from bayesfac.compose import Graph as Graph
 from bayesfac.compose import Horseshoe as Horseshoe
 from bayesfac.compose import NegativeBinomial as NegativeBinomial
 from bayesfac.compose import Normal as Normal
 from bayesfac.compose import NormalWishart as NormalWishart
 from bayesfac.compose import Ordinal as Ordinal
+from bayesfac.compose import RandomWalk as RandomWalk
 from bayesfac.compose import Relevance as Relevance
 from bayesfac.compose import Spherical as Spherical
 from bayesfac.compose import SpikeAndSlab as SpikeAndSlab

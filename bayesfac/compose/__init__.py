@@ -10,10 +10,23 @@ where it exists, predictions and symmetries. `bf.check` tests that they agree.
 import json
 import tomllib
 from collections.abc import Mapping
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bayesfac.compose.couplings import (
+    COUPLINGS,
+    Coupled,
+    Coupling,
+    Graph,
+)
+from bayesfac.compose.couplings import (
+    AutoRegressive as AutoRegressive,
+)
+from bayesfac.compose.couplings import (
+    RandomWalk as RandomWalk,
+)
 from bayesfac.compose.laws import Bernoulli, Law, NegativeBinomial, Normal, Ordinal, StudentT
 from bayesfac.compose.priors import (
     Horseshoe,
@@ -44,6 +57,7 @@ def factorization(
     n_components: int = 10,
     name: str = "",
     structure: str = "matrix",
+    modes: Mapping[str, Coupling] | None = None,
 ) -> Method:
     """Compose a factorization of ratings or of a tensor: `bf.fit`, every engine and `bf.check` take it as a
     method.
@@ -51,9 +65,11 @@ def factorization(
     Parameters
     ----------
     rows : NormalWishart, Relevance, Spherical, SpikeAndSlab or Horseshoe
-        The prior of the users' rows, or of the rows of all modes; NormalWishart() by default.
+        The prior of the users' rows, or of the rows of all modes; NormalWishart() by default. With the first
+        three, rows may depend on one another: `bf.Relevance() + bf.RandomWalk()`, or AutoRegressive() or
+        Graph(); these alone are added to NormalWishart().
     columns : optional
-        The prior of the items' rows, one of these; by default that of the users'.
+        The prior of the items' rows, likewise; by default that of the users', without what is added to it.
     observed : Normal, StudentT, Ordinal, Bernoulli or NegativeBinomial
         The law of a rating given its score; Normal() by default. A tensor takes the first two and the
         last.
@@ -61,13 +77,15 @@ def factorization(
         Whether users and items have biases besides their rows, with precisions that are learned.
     features : bool
         Whether features of users and items shift the means of their rows; a tensor has none, and rows of
-        SpikeAndSlab and Horseshoe neither.
+        SpikeAndSlab and Horseshoe, or that depend on one another, have none.
     n_components : int
         The default number of components.
     name : str, optional
         A name for reports and folders; by default that of the parts.
     structure : "matrix" or "tensor"
         Whether the data are `bf.Ratings`, or a `bf.Tensor` with three or more labels for each cell.
+    modes : mapping, optional
+        {mode of a tensor: RandomWalk() or AutoRegressive()}, which is added to the prior `rows` of this mode.
 
     Returns
     -------
@@ -89,23 +107,36 @@ def factorization(
     >>> bf.fit(heavy, cells, n_components=1, progress=False).params.U["mode_3"].shape
     (2, 1)
     """
-    rows = _part("rows", rows, Prior, PRIORS) or NormalWishart()
-    columns = _part("columns", columns, Prior, PRIORS)
+    rows, of_rows = _sum("rows", rows)
+    columns, of_columns = _sum("columns", columns)
+    rows = rows or NormalWishart()
     observed = _part("observed", observed, Law, LAWS) or Normal()
     checks.whole_number("n_components", n_components, 1)
     if structure not in STRUCTURES:
         raise ValueError(f"Expected structure to be one of {STRUCTURES}, got {structure!r}")
     if structure == "tensor":
-        _check_tensor(columns, observed, biases)
+        _check_tensor(columns, observed, biases, of_rows)
         biases = features = False
+        along = {"": of_rows, **_checked(modes or {})}
     else:
         columns = columns or rows
+        along = {"user": of_rows, "item": of_columns}
+        if modes:
+            raise ValueError(f"Expected modes with structure='tensor' alone, got {modes}")
+    kept = tuple((axis, part) for axis, part in along.items() if part)
     given = rows, columns, observed, bool(biases), bool(features), n_components
-    return made(Recipe(*given, name or _name(*given), structure))
+    return made(Recipe(*given, name or _name(*given, kept), structure, kept))
 
 
-def _check_tensor(columns: Prior | None, observed: Law, biases: bool) -> None:
+def _check_tensor(
+    columns: Prior | None, observed: Law, biases: bool, of_rows: Coupling | None
+) -> None:
     """Refuse what a tensor lacks, with the reason and what comes nearest."""
+    if isinstance(of_rows, Graph):
+        raise ValueError(
+            "Expected bf.RandomWalk() or bf.AutoRegressive() with structure='tensor', got bf.Graph(): a "
+            "tensor has no graph of its labels; structure='matrix' takes it"
+        )
     if columns is not None:
         raise ValueError(
             f"Expected no columns with structure='tensor', got {columns}: all modes have the prior `rows`, "
@@ -126,6 +157,31 @@ def _check_tensor(columns: Prior | None, observed: Law, biases: bool) -> None:
         )
 
 
+def _checked(modes: Mapping[str, Any]) -> dict[str, Coupling]:
+    """What is added to the priors of single modes."""
+    found = {}
+    for mode, given in modes.items():
+        part = given() if isinstance(given, type) and issubclass(given, Coupling) else given
+        if not isinstance(part, Coupling) or not part.ordered:
+            raise TypeError(
+                f"Expected bf.RandomWalk() or bf.AutoRegressive() for the mode {mode!r}, got "
+                f"{given!r}: a mode has the prior `rows`, to which they are added"
+            )
+        found[str(mode)] = part
+    return found
+
+
+def _sum(what: str, given: Any) -> tuple[Any, Coupling | None]:
+    """The prior, and what is added to it."""
+    if isinstance(given, type) and issubclass(given, Coupling):
+        given = given()
+    if isinstance(given, Coupling):
+        return NormalWishart(), given
+    if isinstance(given, Coupled):
+        return given.prior, given.along
+    return _part(what, given, Prior, PRIORS), None
+
+
 def _part(what: str, given: Any, kind: type, known: Mapping[str, type]) -> Any:
     """The part; an error that names all parts if it is none."""
     if isinstance(given, type) and issubclass(given, kind):
@@ -137,13 +193,18 @@ def _part(what: str, given: Any, kind: type, known: Mapping[str, type]) -> Any:
 
 
 def _name(
-    rows: Prior, columns: Prior | None, observed: Law, biases: bool, features: bool, K: int
-) -> str:
+    rows: Prior, columns: Prior | None, observed: Law, biases: bool, features: bool, K: int,
+    along: tuple[tuple[str, Coupling], ...],
+) -> str:  # fmt: skip
     """The parts in one word."""
-    sides = [rows] if columns in (None, rows) else [rows, columns]
-    words = [_snake(type(part).__name__) for part in (*sides, observed)]
+    added, sides = dict(along), [("user", rows), ("item", columns)]
+    if columns is None or (columns == rows and not along):
+        sides = [("" if columns is None else "user", rows)]
+    every = [part for axis, prior in sides for part in (prior, added.pop(axis, None)) if part]
+    words = [_snake(type(part).__name__) for part in (*every, observed)]
     if columns is None:
-        return "_".join([*words, "tensor"])
+        modes = [f"{mode}_{_snake(type(part).__name__)}" for mode, part in added.items()]
+        return "_".join([*words, "tensor", *modes])
     return "_".join([*words, *(["biases"] if biases else []), *([] if features else ["alone"])])
 
 
@@ -154,9 +215,12 @@ def _snake(name: str) -> str:
 # -- recipes -----------------------------------------------------------------------------------------------
 def of_recipe(recipe: Mapping[str, Any]) -> Method:
     """The factorization of a recipe: the arguments of `factorization`, with each part by its name or as a
-    table {"part": name, setting: value}."""
-    check_names("entry of a recipe", recipe, Recipe._fields)
+    table {"part": name, setting: value}. A prior may have an entry "along": what is added to it."""
+    check_names("entry of a recipe", recipe, [*signature(factorization).parameters])
     given = dict(recipe)
+    if "modes" in given:
+        modes = given["modes"].items()
+        given["modes"] = {mode: _of_table(x, mode, COUPLINGS) for mode, x in modes}
     for entry, known in (("rows", PRIORS), ("columns", PRIORS), ("observed", LAWS)):
         if entry in given:
             given[entry] = _of_table(given[entry], entry, known)
@@ -165,17 +229,18 @@ def of_recipe(recipe: Mapping[str, Any]) -> Method:
 
 def _of_table(table: Any, entry: str, known: Mapping[str, Any]) -> Any:
     settings = {"part": table} if isinstance(table, str) else dict(table)
-    name = settings.pop("part", None)
+    name, along = settings.pop("part", None), settings.pop("along", None)
     check_names(f"part for {entry}", [name], known)
     check_names(f"setting of {name}", settings, known[name].__dataclass_fields__)
-    return known[name](**settings)
+    made = known[name](**settings)
+    return made if along is None else made + _of_table(along, "along", COUPLINGS)
 
 
 def read(path: str | PathLike[str]) -> Method:
     """The factorization whose recipe is in a TOML or JSON file.
 
     rows = "NormalWishart"
-    columns = {part = "Relevance", tau_shape = 0.5}
+    columns = {part = "Relevance", tau_shape = 0.5, along = "RandomWalk"}
     observed = "Normal"
     """
     text = Path(path).read_text(encoding="utf-8")

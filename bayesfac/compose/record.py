@@ -8,7 +8,9 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
+import scipy.sparse as sp
 
+from bayesfac.compose.couplings import Coupling
 from bayesfac.compose.laws import Law, NegativeBinomial
 from bayesfac.compose.priors import Prior, Sparse, Spherical
 from bayesfac.compose.words import header
@@ -26,6 +28,8 @@ from bayesfac.parts.tensor import Tensor as Modes
 from bayesfac.parts.tensor import annealed
 
 STRUCTURES = ("matrix", "tensor")
+# a graph for tests: weights, and both ends of edges; further labels have none
+FEW = ([1.0, 0.5, 2.0, 1.0], ([0, 1, 2, 0], [1, 2, 3, 2]))
 TABLES = {"user": "U", "item": "V"}
 # of the scales that held-out cells choose from
 STEPS = [10 ** (-step / 8) for step in range(-6, 7)]
@@ -53,19 +57,32 @@ class Recipe(NamedTuple):
     n_components: int
     name: str
     structure: str
+    # (axis or mode, how its rows depend on one another); "" stands for all modes
+    along: tuple[tuple[str, Coupling], ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """The recipe for JSON."""
+        along = {axis: {"part": type(x).__name__, **asdict(x)} for axis, x in self.along}
+        added = {"user": "rows", "item": "columns"} if self.columns else {"": "rows"}
         parts: dict[str, Any] = {
             "rows": self.rows, "columns": self.columns, "observed": self.observed
         }  # fmt: skip
         tables = {e: {"part": type(x).__name__, **asdict(x)} for e, x in parts.items() if x}
-        return {name: x for name, x in (self._asdict() | tables).items() if x is not None}
+        for axis in added.keys() & along.keys():
+            tables[added[axis]]["along"] = along.pop(axis)
+        own = self._asdict() | tables | {"along": None, "modes": along or None}
+        return {name: x for name, x in own.items() if x is not None}
 
     @property
     def sides(self) -> dict[str, Prior]:
         """{axis: the prior of its rows}; a tensor's "" stands for all modes."""
         return {"user": self.rows, "item": self.columns} if self.columns else {"": self.rows}
+
+    def lengths(self, data: Any) -> dict[str, int]:
+        """{axis of `along`: its number of rows}."""
+        axes = self.sides if self.columns else data.modes
+        every = {"": max(data.shape), **dict(zip(axes, data.shape, strict=True))}
+        return {axis: every[axis] for axis, _ in self.along}
 
 
 @cache
@@ -77,7 +94,7 @@ def made(recipe: Recipe) -> Method:
     Params = named_tuple("Params", recipe, dict.fromkeys(sites, (Any, None)))
     about = partial(header, recipe)
     c = Composition(Params, s, law.part, "", recipe=recipe.plain(), header=about)
-    every: tuple[Any, ...] = (*recipe.sides.values(), law)
+    every: tuple[Any, ...] = (*recipe.sides.values(), *dict(recipe.along).values(), law)
     cited = dict.fromkeys(part.cite for part in every)
     own: dict[str, Any]
     if tensor:
@@ -86,7 +103,7 @@ def made(recipe: Recipe) -> Method:
     else:
         init = c.init
         choose = Choose(candidates=partial(candidates, recipe, s))
-        own = {"gibbs": law.sampler(), "choose": choose}
+        own = {"gibbs": {} if recipe.along else law.sampler(), "choose": choose}
 
     @compiled_for(2, once=True)
     def start(key: jax.Array, data: Any, h: Any) -> Any:
@@ -105,7 +122,7 @@ def made(recipe: Recipe) -> Method:
 def tried(recipe: Recipe) -> str:
     """Whether somebody has tried the settings: a remark on points."""
     rows, columns, law = (type(x).__name__ for x in (recipe.rows, recipe.columns, recipe.observed))
-    same = None if recipe.biases else KNOWN.get((rows, columns, law))
+    same = None if recipe.biases or recipe.along else KNOWN.get((rows, columns, law))
     return UNTRIED if same is None else f"this is the model of {same!r}, whose settings were tried"
 
 
@@ -114,6 +131,9 @@ def traits(recipe: Recipe) -> dict[str, str]:
     found = {}
     if recipe.columns is None:
         found["no_fold_in"] = "rows of a tensor belong to one of several modes"
+    if recipe.along:
+        found["coupled"] = "rows depend on one another"
+        found["no_fold_in"] = "a new row would change all others"
     light = all(isinstance(prior, Spherical) for prior in recipe.sides.values())
     if isinstance(recipe.observed, NegativeBinomial) and (recipe.biases or not light):
         found["no_prior_predictive"] = (
@@ -124,9 +144,16 @@ def traits(recipe: Recipe) -> dict[str, str]:
 
 def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
     """The settings completed and checked."""
+    check_modes(recipe, data)
     h, scale = recipe.observed.filled(data, sized(data, h)), recipe.observed.scale(data)
     for prior in dict.fromkeys(recipe.sides.values()):
         h = prior.filled(h, scale, len(data.shape))
+    for axis, along in recipe.along:
+        if not along.ordered and axis not in data.graphs:
+            raise ValueError(
+                f"Expected a graph of {axis}s, bf.Ratings(..., {axis}_graph=edges), for bf.Graph(), got none"
+            )
+        h = along.filled(h, axis, recipe.lengths(data)[axis])
     if recipe.biases:
         h = checks.filled(h, bias_rate=scale**2 / 10)
         checks.positive(h, "bias_shape", "bias_rate")
@@ -155,11 +182,19 @@ def sized(data: Any, h: Any) -> Any:
     return h
 
 
+def check_modes(recipe: Recipe, data: Any) -> None:
+    """Refuse couplings of modes that the data lack."""
+    for mode, along in () if recipe.columns else recipe.along:
+        if mode and mode not in data.modes:
+            raise ValueError(f"Expected modes among {data.modes}, got {mode!r} with bf.{along}")
+
+
 def example(recipe: Recipe, Hyper: Any, key: jax.Array) -> tuple[Any, Any]:
     """Data and settings for tests."""
     data, values = few(recipe, key), recipe.observed.example
     for prior in recipe.sides.values():
         values = values | prior.example
+    values = values | {along.setting(axis)[0]: along.example for axis, along in recipe.along}
     own = {name: value for name, value in values.items() if name in Hyper._fields}
     return data, prepare(recipe, data, Hyper(n_components=2, scales="joint")._replace(**own))
 
@@ -168,8 +203,15 @@ def few(recipe: Recipe, key: jax.Array) -> Ratings | Tensor:
     """Data for tests."""
     law = recipe.observed
     if recipe.columns:
-        return law.few(key)
+        data, axes = law.few(key), [axis for axis, along in recipe.along if not along.ordered]
+        n = dict(zip(("user", "item"), data.shape, strict=True))
+        graphs: dict[str, Any] = {
+            f"{axis}_graph": sp.coo_matrix(FEW, shape=(n[axis], n[axis])) for axis in axes
+        }
+        return Ratings(data, levels=data.levels, **graphs) if axes else data
     cells = few_cells(key).frame()
+    named = [mode for mode, _ in recipe.along if mode]
+    cells.columns = [*cells.columns[: -1 - len(named)], *named, "value"]
     return Tensor(cells.assign(value=law.valued(cells["value"].to_numpy())))
 
 
@@ -181,23 +223,31 @@ def candidates(
         return found
     free = [f.precision.sd for f in s.main if not f.precision.site]
     free = [name for name in free if getattr(h, name) is None]
-    if not free or free[0] in chosen:
-        return []
-    first = prepare(recipe, data, checks.sized(h, data)._replace(**chosen))
-    return [{name: getattr(first, name) * step for name in free} for step in STEPS]
+    if free and free[0] not in chosen:
+        first = prepare(recipe, data, checks.sized(h, data)._replace(**chosen))
+        return [{name: getattr(first, name) * step for name in free} for step in STEPS]
+    for axis, along in recipe.along:
+        name = along.setting(axis)[0]
+        if getattr(h, name) is None and name not in chosen:
+            return [{name: value} for value in along.choices(recipe.lengths(data)[axis])]
+    return []
 
 
 def structure(recipe: Recipe) -> Matrix | Modes:
     """The factors of both axes, and their biases; or those of all modes."""
+    along = dict(recipe.along)
     if recipe.columns is None:
-        return Modes(recipe.rows.keyed)
+        return Modes(partial(of_mode, recipe))
     shared = type(recipe.rows) is type(recipe.columns)
     links = ("B", "ridge") if recipe.features else ("", "")
-    user, item = (
-        f if f.mixture else f._replace(link=links[0], ridge=links[1])
-        for axis, prior in recipe.sides.items()
-        for f in [prior.factor(axis, TABLES[axis], shared)]
-    )
+
+    def main(axis: str, prior: Prior) -> Factor:
+        own = prior.factor(axis, TABLES[axis], shared)
+        if axis in along:
+            return own._replace(along=along[axis].part(axis))
+        return own if own.mixture else own._replace(link=links[0], ridge=links[1])
+
+    user, item = (main(axis, prior) for axis, prior in recipe.sides.items())
     if not recipe.biases:
         return Matrix((user, item))
     links = ("C", "ridge_bias") if recipe.features else ("", "")
@@ -207,6 +257,15 @@ def structure(recipe: Recipe) -> Matrix | Modes:
         return Factor(axis, f"bias_{axis}", own, "", *links, bias=True)
 
     return Matrix((user, item), (bias("user"), bias("item")))
+
+
+def of_mode(recipe: Recipe, mode: str) -> Factor:
+    """The factor of a mode. The one that stands for all before the modes are known has the first coupling."""
+    own, along = recipe.rows.keyed(mode), dict(recipe.along)
+    known = [axis for axis in (mode, "") if axis in along]
+    for axis in known or [axis for axis in along if mode == "{key}"][:1]:
+        return own._replace(along=along[axis].part(axis))
+    return own
 
 
 def settings(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
@@ -219,6 +278,7 @@ def settings(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
                     f"Expected the same {name} for rows and columns, got {found[name]} and {value}: a "
                     "factorization has one setting of each name"
                 )
+    found |= dict(along.setting(axis) for axis, along in recipe.along)
     found |= recipe.observed.settings()
     if recipe.biases:
         found |= {"bias_shape": 1.0, "bias_rate": None}

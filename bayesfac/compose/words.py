@@ -34,8 +34,10 @@ def of_matrix(recipe: Any, name: str) -> list[str]:
         f"    y_ij ~ {law.model}",
     ]
     for prior, (row, axis) in zip(sides, ROWS, strict=True):
-        centre = f", shifted by the features of the {axis}" if recipe.features else ""
+        linked = recipe.features and axis not in dict(recipe.along)
+        centre = f", shifted by the features of the {axis}" if linked else ""
         lines.append(f"    {row}  ~ {prior.model}{centre}")
+    lines += of_couplings(recipe)
     if recipe.biases:
         lines += ["    b_i, c_j ~ N(0, 1 / tau_bias),  tau_bias ~ Gamma(bias_shape, bias_rate)"]
     return lines
@@ -52,7 +54,18 @@ def of_tensor(recipe: Any, name: str) -> list[str]:
         f"    y_c  ~ {law.model}",
         f"    u_i  ~ {rows.model}",
         f"    v_j, ..., w_t likewise{rows.shared}",
+        *of_couplings(recipe),
     ]
+
+
+def of_couplings(recipe: Any) -> list[str]:
+    """How rows depend on one another."""
+    found = []
+    for axis, along in recipe.along:
+        whose = {"": "all modes", "user": "users", "item": "items"}.get(axis, axis)
+        found.append(f"    rows of {whose} depend on one another, less mu and in units of P^-1:")
+        found.append(f"        {along.model}")
+    return found
 
 
 def lacking(method: Method) -> dict[str, str]:
@@ -61,5 +74,7 @@ def lacking(method: Method) -> dict[str, str]:
     if "FixedPoint" not in method.engines:
         found["FixedPoint"] = "thresholds have no mode in closed form; LBFGS is the solver"
     if "VB" not in method.engines:
-        found["VB"] = "that of levels knows no biases; with biases=False there is one"
+        found["VB"] = method.notes.traits.get(
+            "coupled", "that of levels knows no biases; with biases=False there is one"
+        )
     return found

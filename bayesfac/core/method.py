@@ -23,6 +23,7 @@ TRAITS = {
     "views_given": "the model describes the labels and treats the views as given",
     "nonnegative": "the data must not be negative",
     "no_gibbs": "Gibbs cannot run",
+    "coupled": "rows depend on one another, so labels without cells have rows of their own",
     "no_fold_in": "rows cannot be added to a point fit",
     "no_minibatch": "the law of the data cannot be computed from a sample of the cells",
     "no_prior_predictive": "data cannot be drawn from the prior",

@@ -84,7 +84,7 @@ def _one(held: Sites) -> dict[str, np.ndarray]:
 def _check_can(fit: Fitted, data: Any, rows: str, by_law: bool) -> None:
     """Raise an error if the method can neither draw nor fit the rows."""
     method, why = fit.method, ""
-    if by_law and not fit.is_point:
+    if by_law and "coupled" not in method.notes.traits and not fit.is_point:
         return
     if "no_fold_in" in method.notes.traits:
         why = method.notes.traits["no_fold_in"]

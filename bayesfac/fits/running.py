@@ -78,6 +78,7 @@ def _job(asked: Asked, settings: Any, init: Any, progress: bool) -> tuple[Job, C
     method, engine, raw, seed, _ = asked
     data = method.ready(raw, settings)
     card = describe(data, raw)
+    card.elsewhere |= method.parts.beside(data, settings) if method.parts else {}
     saving.check(card, engine)
     start = start_from(init, card.coords)
     name = identity(method, data, settings, engine, seed, start)

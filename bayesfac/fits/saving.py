@@ -301,7 +301,9 @@ def _card_from_json(saved: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     scales = {view: _scale(**parts) for view, parts in saved.get("scales", {}).items()}
     encodings = {side: _encoding(**parts) for side, parts in saved.get("encodings", {}).items()}
     rows, cols = arrays["rows"], arrays["cols"]
-    elsewhere = {k.split()[1]: v for k, v in arrays.items() if k.startswith("elsewhere ")}
+    elsewhere = {
+        k.removeprefix("elsewhere "): v for k, v in arrays.items() if k.startswith("elsewhere ")
+    }
     whole = (saved["kind"], coords, saved["summary"], levels, rows, cols, probe, name)
     aside = {
         side: _aside(arrays, side, known)

@@ -83,6 +83,12 @@ class Composition:
         p = self.params(rows)
         self.observed.sampled(p, s.scores(p, data), data, h)
 
+    def beside(self, data: Any, h: Any) -> dict[str, Any]:
+        """{axis: whether other rows inform each of its rows, so that it is known without cells}."""
+        s = self.at(h)
+        own, n = [f for f in s.every if f.along], s.lengths(data)
+        return {f.axis: f.along.beside(data, f.axis, n[f.axis]) for f in own}
+
     def predict(self, p: Any, query: Any, h: Any) -> Any:
         """The law of the queried cells."""
         return self.observed.predict(p, query, h, self.at(h))
@@ -210,7 +216,9 @@ class Composition:
     # -- the variational law ------------------------------------------------------------------------------
     def variational(self) -> Variational | None:
         """The record of VB: that of the law, or every row normal with its own covariance and all other sites
-        independent. None: the parts have none, as for levels of factors."""
+        independent. None: the parts have none, as for levels of factors, or coupled rows."""
+        if any(f.along for f in self.structure.every):
+            return None
         if hasattr(self.observed, "variational"):
             return self.observed.variational(self.structure)
         known = not any(f.level for f in self.structure.every)

@@ -6,7 +6,7 @@ The features x_i shift the mean of a row, as in Macau (Simm, Arany, Zakeri et al
 in several groups, each with its own B and ridge, whose keys end with the name of the axis. All factors that
 name the same precision P share it. What J knows of P is S and N of `precisions.py`, here
 
-    S = sum_i r_i r_i' + beta0 mu mu' + ridge B'B,   r_i = u_i - mu - B'x_i
+    S = sum_i r_i r_i' (or R'QR) + beta0 mu mu' + ridge B'B,   r_i = u_i - mu - B'x_i
     N = rows + 1 for mu + features, the rows of B
 
 A `level` is a mean whose law does not depend on P: N(0, scale_level^2).
@@ -26,6 +26,7 @@ from bayesfac.core.laws.links import Links, ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.math import prior_mean
 from bayesfac.parts import mixtures
+from bayesfac.parts.coupled import CoupledPrior
 from bayesfac.parts.precisions import Precision
 from bayesfac.parts.sites import get, put
 
@@ -42,6 +43,7 @@ class Factor(NamedTuple):
     bias: bool = False
     level: str = ""
     mixture: Any = None  # Mixture, of entries; it has no mean and no link
+    along: Any = None  # how rows depend on one another (`along.py`); None: they do not
 
     def width(self, h: Any) -> int:
         """The length of a row."""
@@ -90,6 +92,10 @@ class Factor(NamedTuple):
         """The rows less mean and X B (but of one group)."""
         return self.unlinked(p, data, without) - self.centre(p)
 
+    def joined(self, data: Any, h: Any, R: jax.Array) -> jax.Array:
+        """Q R; R itself if rows do not depend on one another."""
+        return R if self.along is None else self.along.at(data, self.axis, h, len(R)).times(R)
+
 
 Factors = Sequence[Factor]
 
@@ -100,7 +106,7 @@ def squares(p: Any, data: Any, f: Factor, h: Any) -> tuple[jax.Array, int]:
     away, mu = f.alone(p, data), get(p, f.mean)
     if f.mixture:
         return weighted(away, mixtures.expected(*f.entries(p, h)))
-    S, N = away.T @ away, len(away)
+    S, N = away.T @ f.joined(data, h, away), len(away)
     if mu is not None:
         S, N = S + h.beta0 * jnp.outer(mu, mu), N + 1
     for key in f.groups(p):
@@ -180,8 +186,11 @@ def conditional(site: str, every: Factors, p: Any, data: Any, h: Any) -> dist.Di
             return f.precision.law(*of_precision(every, f, p, data, h))
         if site == f.mean:
             rows, P = f.unlinked(p, data), f.P(p, h)
-            weight = h.beta0 + len(rows)
-            return dist.MultivariateNormal(rows.sum(0) / weight, precision_matrix=weight * P)
+            total, weight = rows.sum(0), h.beta0 + len(rows)
+            if f.along:
+                ones = f.joined(data, h, jnp.ones_like(rows[:, 0:1]))[:, 0]
+                total, weight = ones @ rows, h.beta0 + ones.sum()
+            return dist.MultivariateNormal(total / weight, precision_matrix=weight * P)
         if site == f.level:
             rows, P = f.unlinked(p, data), f.P(p, h)[0, 0]
             precision = h.scale_level**-2.0 + len(rows) * P
@@ -259,6 +268,11 @@ def sample(every: Factors, data: Any, lengths: dict[str, int], h: Any) -> dict[s
             x, law = data.x[key], normal_rows(jnp.zeros(K), ridge[site] * own)
             with numpyro.plate(f"{key}_feature", x.width):
                 centre = centre + x.times(numpyro.sample(f"{f.link}.{key}", law))
+        if f.along:
+            along = f.along.at(data, f.axis, h, lengths[f.axis])
+            law = CoupledPrior(along, lengths[f.axis], centre, own)
+            found[f.rows] = numpyro.sample(f.rows, law)
+            continue
         with numpyro.plate(f.axis, lengths[f.axis]):
             one = dist.Normal(centre[..., 0], own[0, 0] ** -0.5)
             found[f.rows] = numpyro.sample(f.rows, one if f.bias else normal_rows(centre, own))
@@ -271,11 +285,13 @@ def new_row(f: Factor, p: Any, query: Any, h: Any) -> tuple[jax.Array, jax.Array
     mean = jnp.zeros(f.width(h)) + f.centre(p)
     if x is not None and f.axis in f.groups(p):
         mean = mean + x.times(getattr(p, f.link)[f.axis])
-    cov = jnp.linalg.inv(f.P(p, h))
+    wide: Any = 1.0
     if f.mixture:
         _, log, s = f.entries(p, h)
-        cov = cov * mixtures.variance(log, s)
-    return mean, cov
+        wide = mixtures.variance(log, s)
+    if f.along:
+        mean, wide = f.along.new(h, f.table(p), mean)
+    return mean, wide * jnp.linalg.inv(f.P(p, h))
 
 
 def new_bias(f: Factor, p: Any, query: Any, h: Any, code: Any) -> tuple[jax.Array, jax.Array]:

@@ -37,6 +37,7 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, inner, pick, products
 from bayesfac.parts import factor_beliefs as law
 from bayesfac.parts import scales
+from bayesfac.parts.coupled import CoupledRows
 from bayesfac.parts.factors import Factor, new_bias, new_row
 from bayesfac.parts.sites import get, put
 
@@ -118,6 +119,9 @@ class Matrix:
             target = target - inner(one, two, cells)
         mine, faced = ordered(cells, f), v if f.axis == "user" else u
         P = f.P(p, h) if P is None else P
+        if f.along:
+            along = f.along.at(data, f.axis, h, len(mine.ptr) - 1)
+            return CoupledRows(along, mine, target, faced, weight, P, f.centre(p))
         shift = P @ get(p, f.mean) if f.mean else jnp.zeros(P.shape[:-1], P.dtype)
         own = P + zeros * faced.T @ faced if zeros else P
         return GaussianRows(mine, target, faced, weight, own, shift, centre)

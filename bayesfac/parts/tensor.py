@@ -18,9 +18,10 @@ from bayesfac.core.data.cells import Grid, Query
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import response
 from bayesfac.core.laws.beliefs import doubled, half, inverse, second, square, times_rows, whole
-from bayesfac.core.laws.distributions import GaussianRows
+from bayesfac.core.laws.distributions import GaussianRows, NormalRows
 from bayesfac.core.multilinear import multilinear, multiplied, others
 from bayesfac.parts import factor_beliefs as law
+from bayesfac.parts.coupled import CoupledRows
 from bayesfac.parts.factors import Factor, new_row
 from bayesfac.parts.scales import Groups
 from bayesfac.parts.sites import get, put
@@ -66,12 +67,15 @@ class Keyed:
     def rows(
         self, p: Any, data: Any, f: Factor, h: Any, target: Any, weight: Any,
         P: jax.Array | None = None,
-    ) -> GaussianRows:  # fmt: skip
+    ) -> NormalRows:  # fmt: skip
         """P are the precisions of rows about 0, if each has its own."""
         m, mu, cells = self.main.index(f), get(p, f.mean), self.cells(data)
         P = f.P(p, h) if P is None else P
         shift = jnp.zeros(P.shape[:-1], P.dtype) if mu is None else P @ mu
         table = others(self.tables(p), m, cells)
+        if f.along:
+            along = f.along.at(data, f.axis, h, cells.shape[m])
+            return CoupledRows(along, cells.modes[m], target, table, weight, P, f.centre(p))
         return GaussianRows(cells.modes[m], target, table, weight, P, shift)
 
 

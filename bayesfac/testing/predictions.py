@@ -81,8 +81,9 @@ def check_unseen(method: Method, key: jax.Array) -> str | None:
         return f"the new rows that are checked are those of Ratings and Counts, not of {method.data.__name__}"
     if case.data.host.features:
         return "the features of an unknown user or item are unknown, those of a known one are not"
-    if why := method.notes.traits.get("no_prior_predictive"):
-        return why
+    for trait in ("no_prior_predictive", "coupled"):
+        if why := method.notes.traits.get(trait):
+            return why
     p, nobody, first = case.points[0], jnp.array([-1]), jnp.array([0])
     for axis, query in (("user", Query(nobody, first)), ("item", Query(first, nobody))):
         own = {site for site in sites(p) if axis in site_dims(method, site)}

@@ -1,9 +1,10 @@
 """Factorizations that a user composes."""
 
+import json
 import pickle
 import subprocess
 import sys
-from itertools import product
+from itertools import cycle, product
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +25,13 @@ from bayesfac.sklearn import pairs as of_pairs
 from bayesfac.sklearn.base import shelf
 from bayesfac.testing import CHECKS
 from bayesfac.testing.tools import points
+from tests.inference.test_geweke import THRESHOLD, z_scores
 from tests.tools.by_commit import shuffled
 
 PRIORS = [bf.NormalWishart(), bf.Relevance(), bf.Spherical()]
 SPARSE = [bf.SpikeAndSlab(), bf.Horseshoe()]
 LAWS = [kind() for kind in compose.LAWS.values()] + [bf.Ordinal(thresholds="user")]
+COUPLINGS = [kind() for kind in compose.COUPLINGS.values()]
 EVERY = {
     made.name + ("" if law in LAWS[:-1] else "_of_users"): made
     for rows, columns, law, biases in product(PRIORS, PRIORS, LAWS, (False, True))
@@ -45,6 +48,26 @@ EVERY |= {
     if not law.has_draws
     for made in [bf.factorization(rows, observed=law, structure="tensor")]
 }
+# rows that depend on one another: with every law, with every prior, on both sides, in both structures
+EVERY |= {
+    made.name + ("" if law in LAWS[:-1] else "_of_users"): made
+    for law, along in zip(LAWS, cycle(COUPLINGS), strict=False)
+    for made in [bf.factorization(along, observed=law)]
+}
+EVERY |= {
+    made.name: made
+    for made in (
+        bf.factorization(bf.Spherical() + bf.Graph(), bf.Spherical() + bf.Graph(), biases=True),
+        bf.factorization(bf.Relevance() + bf.RandomWalk(), bf.Relevance() + bf.AutoRegressive()),
+        bf.factorization(bf.Relevance(), bf.Spherical() + bf.AutoRegressive(), bf.StudentT()),
+        bf.factorization(bf.Spherical(), bf.Graph(), bf.Bernoulli("probit"), biases=True),
+        bf.factorization(structure="tensor", modes={"week": bf.RandomWalk()}),
+        bf.factorization(bf.Relevance(), structure="tensor", modes={"week": bf.RandomWalk()}),
+        bf.factorization(
+            bf.Spherical() + bf.AutoRegressive(), None, bf.NegativeBinomial(), structure="tensor"
+        ),
+    )
+}
 # what differs from combination to combination; what engines do with a record has tests of its own
 QUICK = (
     "structure",
@@ -60,6 +83,7 @@ QUICK = (
 TABLE = bf.datasets.make_gaussian(60, 40, 2, noise=0.3, seed=0)[0]
 CELLS = bf.datasets.make_tensor((20, 12, 6), 2, noise=0.3, density=0.5, seed=0)[0]
 TENSOR = bf.factorization(bf.Relevance(), structure="tensor")
+WEEKS = bf.factorization(structure="tensor", modes={"week": bf.RandomWalk()})
 
 
 @pytest.mark.parametrize("name", shuffled(sorted(EVERY))[:2])
@@ -73,6 +97,20 @@ def test_the_contract_of_some_combinations(name, key):
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_the_contract_of_every_combination(name, check, key):
     CHECKS[check](EVERY[name], key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spherical_graph_spherical_graph_normal_biases",
+        "relevance_random_walk_relevance_auto_regressive_normal",
+    ],
+)
+def test_sweeps_of_rows_that_depend_on_one_another_leave_the_prior_alone(name):
+    """Geweke's joint test. Of about 16 statistics one exceeds 4.5 by chance once in 9,000 runs."""
+    z = z_scores(EVERY[name], {})
+    assert np.abs(z).max() < THRESHOLD, f"z scores up to {np.abs(z).max():.1f}"
 
 
 @pytest.mark.parametrize("check", ["moves", "descent"])
@@ -260,6 +298,41 @@ def test_a_tensor_has_one_recipe(tmp_path):
     assert compose.read(tmp_path / "model.toml") is TENSOR
 
 
+def test_a_recipe_of_rows_that_depend_on_one_another(tmp_path):
+    rows, columns = bf.Relevance() + bf.RandomWalk(step=0.5), bf.NormalWishart() + bf.Graph()
+    model = bf.factorization(rows, columns)
+    assert model.name == "relevance_random_walk_normal_wishart_graph_normal"
+    assert compose.of_recipe(json.loads(json.dumps(model.recipe))) is model
+    assert pickle.loads(pickle.dumps(model)) is model
+    (tmp_path / "model.toml").write_text(
+        'columns = {part = "NormalWishart", along = "Graph"}\n'
+        'rows = {part = "Relevance", along = {part = "RandomWalk", step = 0.5}}\n'
+    )
+    assert compose.read(tmp_path / "model.toml") is model
+    assert bf.factorization(bf.Graph) is bf.factorization(bf.NormalWishart() + bf.Graph())
+    assert bf.factorization(bf.Graph()).recipe["columns"] == bf.factorization().recipe["columns"]
+    for mode in ("week", "user", "the week"):  # "user" is an axis of a matrix too
+        tensor = bf.factorization(structure="tensor", modes={mode: bf.RandomWalk()})
+        assert compose.of_recipe(json.loads(json.dumps(tensor.recipe))) is tensor
+        assert tensor.recipe["modes"][mode]["part"] == "RandomWalk"
+    assert "step_the_week" in tensor.Hyper._fields
+
+
+def test_what_a_model_of_rows_that_depend_on_one_another_prints():
+    said = repr(bf.factorization(bf.AutoRegressive(), bf.Relevance()))
+    for text in (
+        "rows of users depend on one another",
+        "u_t ~ N(r u_(t-1), 1 - r^2)",
+        "shifted by the features of the item",
+        "Engines: FixedPoint, LBFGS, MAP, SVI, NUTS, Gibbs, Quick.",
+        "VB: rows depend on one another",
+    ):
+        assert text in said
+    assert "features of the user" not in said
+    tensor = repr(bf.factorization(structure="tensor", modes={"week": bf.RandomWalk()}))
+    assert "rows of week depend on one another" in tensor and "VB: rows depend" in tensor
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [
@@ -400,6 +473,39 @@ def test_what_a_tensor_prints():
             "the product of all modes but the largest",
         ),
         (lambda: bf.fit(TENSOR, CELLS, modes=("a", "b", "c")), "Expected the modes of the data"),
+        (
+            lambda: bf.factorization(bf.Graph(), structure="tensor"),
+            r"got bf.Graph\(\): a tensor has no graph",
+        ),
+        (
+            lambda: bf.factorization(structure="tensor", modes={"week": bf.Relevance()}),
+            r"Expected bf.RandomWalk\(\) or bf.AutoRegressive\(\) for the mode 'week'",
+        ),
+        (
+            lambda: bf.factorization(modes={"item": bf.RandomWalk()}),
+            "Expected modes with structure='tensor' alone",
+        ),
+        (
+            lambda: bf.fit(WEEKS, CELLS, n_components=2),
+            r"Expected modes among \('mode_1', 'mode_2', 'mode_3'\), got 'week'",
+        ),
+        (
+            lambda: bf.fit(bf.factorization(bf.Graph()), TABLE, n_components=2),
+            "Expected a graph of users, .*user_graph=edges",
+        ),
+        (
+            lambda: bf.fit(bf.factorization(bf.AutoRegressive(1.0)), TABLE, n_components=2),
+            "Expected correlation_user to be below 1, got 1.0",
+        ),
+        (
+            lambda: bf.fit(bf.factorization(bf.RandomWalk(-1.0)), TABLE, n_components=2),
+            "Expected step_user to be a finite number above 0, got -1.0",
+        ),
+        (lambda: bf.Normal() + bf.Graph(), "unsupported operand"),
+        (
+            lambda: compose.of_recipe({"rows": {"part": "Relevance", "along": "Grap"}}),
+            "did you mean 'Graph'",
+        ),
     ],
     ids=[
         "law_as_rows",
@@ -419,6 +525,15 @@ def test_what_a_tensor_prints():
         "draws_of_a_tensor",
         "components_of_a_tensor",
         "modes",
+        "graph_of_a_tensor",
+        "prior_of_a_mode",
+        "modes_of_a_matrix",
+        "modes_that_the_data_lack",
+        "no_graph",
+        "correlation",
+        "step",
+        "law_with_a_graph",
+        "coupling",
     ],
 )
 def test_what_is_refused(wrong, says):

@@ -53,8 +53,8 @@ class Card:
     name        the name of the data set, or ""
     scales      {view: how its columns were scaled}; empty if they were not
     encodings   {"user" or "item": how its columns became features}, see `core.data.features`
-    elsewhere   {"user" or "item": cells of each label in matrices beside the ratings, of counts the zeros};
-                empty without these
+    elsewhere   {axis: cells of each label in matrices beside the ratings, of counts the zeros; or whether
+                other rows inform that of the label}; empty without these
     aside       {"user" or "item": encoded features of the labels without cells}; empty without features
     marks       of views and tasks a number for each row that its features decide, see `core.data.row_marks`;
                 None in fits that earlier versions saved
@@ -267,6 +267,7 @@ def _ratings_card(data: Ratings) -> Card:
     probe = pd.DataFrame({"user": data.users[user], "item": data.items[item]})
     probe = probe.drop_duplicates(ignore_index=True)
     summary |= {f"{side} features": x.width for side, x in data.x.items()}
+    summary |= {f"edges of {side}s": len(net.graphs.left) for side, net in data.graphs.items()}
     card = Card("Ratings", data.coords(), summary, data.levels, rows, cols, probe)
     card.elsewhere = data.elsewhere()
     aside = {side: known.rows(np.flatnonzero(card.cells(side) == 0)) for side, known in sides}

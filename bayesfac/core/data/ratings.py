@@ -1,8 +1,12 @@
-"""Ratings: (user, item, value) triplets, checked once, here; later code does not check them again."""
+"""Ratings: (user, item, value) triplets, checked once, here; later code does not check them again.
+
+Length: one class, whose cells, features and graphs share the codes of labels.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -10,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from bayesfac.core.data import reading, triplets
+from bayesfac.core.data import edges, reading, triplets
 from bayesfac.core.data.cells import Cells, Layout, Query, row_major
 from bayesfac.core.data.columns import Columns
 from bayesfac.core.data.container import Container, Sizes
@@ -29,6 +33,7 @@ class Frame:
     time: np.ndarray | None = None  # in the user's order
     name: str = ""
     features: dict[str, Side] = field(default_factory=dict)  # of "user" and of "item"
+    graphs: dict[str, edges.Edges] = field(default_factory=dict)  # likewise
 
     @cached_property
     def moments(self) -> tuple[float, float]:
@@ -67,6 +72,11 @@ class Ratings(Container):
         become columns of zeros and ones minus their mean. Sparse matrices are not changed. NaN is replaced
         by the mean of its column, and `fit.notes` says so. A user with ratings but without a row is an
         error. Users and items that are only in the table become users and items without ratings.
+    user_graph, item_graph : DataFrame, array or sparse matrix, optional
+        Edges between users (friends), or between items (similar ones), for `bf.Graph`: a table of two labels
+        and perhaps a weight, or a sparse matrix in the order of the labels. Edges have no direction: where
+        one is listed twice, the larger weight counts. One of weight 0, or from a label to itself, says
+        nothing. Labels that are only in the graph become users and items without ratings.
 
     Notes
     -----
@@ -88,9 +98,10 @@ class Ratings(Container):
     cells: Any  # Cells; in a minibatch a Query
     y: Any  # values, row-major; None where they are to be sampled
     x: dict[str, Features]  # features of "user" and of "item", as far as there are any
+    graphs: Mapping[str, edges.Joined] = MappingProxyType({})  # likewise
     kind, unit, columns, axis = "Ratings", "rating", ("user", "item"), "item"
     by_pair = alone = True
-    leaves: tuple[str, ...] = ("cells", "y", "x")
+    leaves: tuple[str, ...] = ("cells", "y", "x", "graphs")
     host: Frame
 
     def __init__(
@@ -105,11 +116,15 @@ class Ratings(Container):
         times: Any = None,
         user_features: Any = None,
         item_features: Any = None,
+        user_graph: Any = None,
+        item_graph: Any = None,
     ) -> None:
         if duplicates not in ("error", "mean"):
             raise ValueError(f"Expected duplicates='error' or 'mean', got {duplicates!r}")
         given = {"user": user_features, "item": item_features}
+        nets = {"user": user_graph, "item": item_graph}
         if isinstance(data, Ratings):
+            nets = {s: data.host.graphs.get(s) if net is None else net for s, net in nets.items()}
             given = {
                 side: data.host.features.get(side) if table is None else table
                 for side, table in given.items()
@@ -126,12 +141,14 @@ class Ratings(Container):
             names = users[user[row]], items_[item[row]]
             raise ValueError(triplets.off_levels(levels, float(value[row]), f"row {row}", *names))
         known = {"user": (user, users), "item": (item, items_)}
-        sides = {}
-        for side, table in given.items():
-            if table is not None:
-                codes, labels = known[side]
-                sides[side] = new = described(table, labels, side)
-                known[side] = reading.positions_of(new.labels, labels)[codes], new.labels
+        sides, joined = dict[str, Any](), dict[str, Any]()
+        readers: Any = (nets, joined, edges.described), (given, sides, described)
+        for of, found, read in readers:
+            for side, table in of.items():
+                if table is not None:
+                    codes, labels = known[side]
+                    found[side] = new = read(table, labels, side)
+                    known[side] = reading.positions_of(new.labels, labels)[codes], new.labels
         (user, users), (item, items_) = known.values()
         cells = row_major(user, item, (len(users), len(items_)))
         del user, item, known  # tables of ratings may be large
@@ -140,6 +157,7 @@ class Ratings(Container):
         time = None if time is None else np.array(time[kept])
         self._fill(cells, value, users, items_, levels, time)
         self._describe(sides, {side: new.design() for side, new in sides.items()})
+        self._join({side: new.at(getattr(self, f"{side}s")) for side, new in joined.items()})
 
     def _fill(
         self,
@@ -154,10 +172,14 @@ class Ratings(Container):
         value = reading.narrow(value)
         self.y = reading.real(value[cells.origin])
         self.host = Frame(users, items, levels, cells.origin, value, time)
-        self.x = {}
+        self.x, self.graphs = {}, {}
 
     def _describe(self, sides: dict[str, Side], designs: dict[str, Any]) -> None:
         self.host, self.x = replace(self.host, features=sides), designs
+
+    def _join(self, nets: dict[str, edges.Edges]) -> None:
+        self.host = replace(self.host, graphs=nets)
+        self.graphs = {side: net.design(side) for side, net in nets.items()}
 
     @property
     def users(self) -> pd.Index:
@@ -206,6 +228,18 @@ class Ratings(Container):
         return side and side.raw
 
     @property
+    def user_graph(self) -> Any:
+        """The weights of the edges, a symmetric sparse matrix in the order of `users`, or None."""
+        net = self.host.graphs.get("user")
+        return net and net.both
+
+    @property
+    def item_graph(self) -> Any:
+        """The weights of the edges, a symmetric sparse matrix in the order of `items`, or None."""
+        net = self.host.graphs.get("item")
+        return net and net.both
+
+    @property
     def time(self) -> np.ndarray | None:
         """When each rating was given, in the user's order of rows; None if unknown."""
         return self.host.time
@@ -250,6 +284,8 @@ class Ratings(Container):
         scale = f"levels {self.levels[0]:g}..{self.levels[-1]:g}" if self.levels else "real values"
         density = len(self) / (self.n_users * self.n_items)
         also = "".join(f", {x.width} features of {side}s" for side, x in self.x.items())
+        nets = self.graphs.items()
+        also += "".join(f", {len(net.graphs.left)} edges of {side}s" for side, net in nets)
         return (
             f"Ratings({self.n_users} users x {self.n_items} items, {len(self)} ratings, "
             f"density {density:.3g}, {scale}{also})"
@@ -306,6 +342,11 @@ class Ratings(Container):
                 sides[side] = sides[side].at(reading.positions_of(old, new), new)
                 designs[side] = sides[side].design()
         part._describe(sides, designs)
+        nets = self.host.graphs
+        if users is self.users and items is self.items:
+            part.host, part.graphs = replace(part.host, graphs=nets), self.graphs
+        else:
+            part._join({s: net.at(users if s == "user" else items) for s, net in nets.items()})
         return part
 
     def encoded(self, encodings: Mapping[str, Encoding], new: Sequence[str]) -> "Ratings":
@@ -364,7 +405,8 @@ class Ratings(Container):
 
     def fingerprint(self) -> str:
         """A digest of labels and values; equal digests mean equal data."""
-        sides = [part for side in self.host.features.values() for part in side.digest()]
+        known: list[Any] = [*self.host.features.values(), *self.host.graphs.values()]
+        sides = [part for side in known for part in side.digest()]
         return reading.digest(
             [self.users, self.items, self.levels, self.user, self.item, self.value, *sides]
         )

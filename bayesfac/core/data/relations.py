@@ -106,9 +106,9 @@ class Relations(Ratings):
         if type(ratings) is not Ratings or columns is not None or levels is not None:
             levels = ratings.levels if isinstance(ratings, Ratings) and levels is None else levels
             main = Ratings(ratings, columns=columns, levels=levels, duplicates=duplicates)
-        if main.x:
+        if main.x or main.graphs:
             raise ValueError(
-                f"Expected features as another matrix, {{'about': ('user', 'feature', table)}}, got {main!r}"
+                f"Expected features as another matrix, {{'about': ...}}, and no graph, got {main!r}"
             )
         if isinstance(ratings, Relations):
             main = main.on(ratings.users, "user").on(ratings.items)
