@@ -36,6 +36,7 @@ _HOME = {
     "Bernoulli": "bayesfac.compose",
     "Graph": "bayesfac.compose",
     "NegativeBinomial": "bayesfac.compose",
+    "NonNegative": "bayesfac.compose",
     "Normal": "bayesfac.compose",
     "NormalWishart": "bayesfac.compose",
     "Ordinal": "bayesfac.compose",

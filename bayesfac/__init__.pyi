@@ -15,6 +15,7 @@ from bayesfac.compose import Bernoulli as Bernoulli
 from bayesfac.compose import Graph as Graph
 from bayesfac.compose import Horseshoe as Horseshoe
 from bayesfac.compose import NegativeBinomial as NegativeBinomial
+from bayesfac.compose import NonNegative as NonNegative
 from bayesfac.compose import Normal as Normal
 from bayesfac.compose import NormalWishart as NormalWishart
 from bayesfac.compose import Ordinal as Ordinal

@@ -86,7 +86,9 @@ def scores(found: tuple[np.ndarray, ...], Y: np.ndarray, V: np.ndarray, out: np.
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="their number (5)")
-    parser.add_argument("--draws", type=int, default=500, help="of each chain, and of warm-up (500)")
+    parser.add_argument(
+        "--draws", type=int, default=500, help="of each chain, and of warm-up (500)"
+    )
     args = parser.parse_args()
     hold_cores(args.threads)
     where = surroundings()

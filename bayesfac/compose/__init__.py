@@ -30,9 +30,11 @@ from bayesfac.compose.couplings import (
 from bayesfac.compose.laws import Bernoulli, Law, NegativeBinomial, Normal, Ordinal, StudentT
 from bayesfac.compose.priors import (
     Horseshoe,
+    NonNegative,
     NormalWishart,
     Prior,
     Relevance,
+    Sparse,
     Spherical,
     SpikeAndSlab,
 )
@@ -42,7 +44,8 @@ from bayesfac.core.errors import check_names
 from bayesfac.core.method import Method
 
 PRIORS = {
-    kind.__name__: kind for kind in (NormalWishart, Relevance, Spherical, SpikeAndSlab, Horseshoe)
+    kind.__name__: kind
+    for kind in (NormalWishart, Relevance, Spherical, SpikeAndSlab, Horseshoe, NonNegative)
 }
 LAWS = {kind.__name__: kind for kind in (Normal, StudentT, Ordinal, Bernoulli, NegativeBinomial)}
 
@@ -64,7 +67,7 @@ def factorization(
 
     Parameters
     ----------
-    rows : NormalWishart, Relevance, Spherical, SpikeAndSlab or Horseshoe
+    rows : NormalWishart, Relevance, Spherical, SpikeAndSlab, Horseshoe or NonNegative
         The prior of the users' rows, or of the rows of all modes; NormalWishart() by default. With the first
         three, rows may depend on one another: `bf.Relevance() + bf.RandomWalk()`, or AutoRegressive() or
         Graph(); these alone are added to NormalWishart().
@@ -76,8 +79,8 @@ def factorization(
     biases : bool
         Whether users and items have biases besides their rows, with precisions that are learned.
     features : bool
-        Whether features of users and items shift the means of their rows; a tensor has none, and rows of
-        SpikeAndSlab and Horseshoe, or that depend on one another, have none.
+        Whether features of users and items shift the means of their rows; a tensor has none, and neither have
+        rows of SpikeAndSlab, Horseshoe and NonNegative, and those that depend on one another.
     n_components : int
         The default number of components.
     name : str, optional
@@ -123,6 +126,8 @@ def factorization(
         along = {"user": of_rows, "item": of_columns}
         if modes:
             raise ValueError(f"Expected modes with structure='tensor' alone, got {modes}")
+    if rows.positive or (columns and columns.positive):
+        _check_positive(rows, columns, observed, biases)
     kept = tuple((axis, part) for axis, part in along.items() if part)
     given = rows, columns, observed, bool(biases), bool(features), n_components
     return made(Recipe(*given, name or _name(*given, kept), structure, kept))
@@ -180,6 +185,28 @@ def _sum(what: str, given: Any) -> tuple[Any, Coupling | None]:
     if isinstance(given, Coupled):
         return given.prior, given.along
     return _part(what, given, Prior, PRIORS), None
+
+
+def _check_positive(rows: Prior, columns: Prior | None, observed: Law, biases: bool) -> None:
+    """Refuse what rows of at least 0 lack, with the reason and what comes nearest."""
+    for other in (rows, columns):
+        if isinstance(other, Sparse):
+            raise ValueError(
+                f"Expected no {other} beside bf.NonNegative(): sparse rows begin in turned coordinates, "
+                "which rows of at least 0 do not have. bf.Relevance() goes with them"
+            )
+    if type(observed) not in (Normal, StudentT):
+        raise ValueError(
+            f"Expected observed to be bf.Normal() or bf.StudentT() with bf.NonNegative(), got {observed}: "
+            "scores are then the values themselves, and not levels, log odds or log means. bf.Normal() takes "
+            "levels, 0 and 1, and counts as real values; bf.methods() has models of counts"
+        )
+    if biases:
+        raise ValueError(
+            "Expected biases=False with bf.NonNegative(), got True: a bias may have any sign, so a score "
+            "would not be a sum of parts. Two components more can hold biases, so raise n_components by 2; "
+            "bf.NormalWishart() takes biases"
+        )
 
 
 def _part(what: str, given: Any, kind: type, known: Mapping[str, type]) -> Any:

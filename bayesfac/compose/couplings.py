@@ -34,10 +34,9 @@ class Coupling(ABC):
     example: ClassVar[float]  # the setting for tests
 
     def __radd__(self, prior: Any) -> Coupled:
-        if isinstance(prior, Sparse):
+        if isinstance(prior, Prior) and (prior.positive or isinstance(prior, Sparse)):
             raise TypeError(
-                f"Expected a prior of normal rows to add {self} to, got {prior}: entries that are nearly zero "
-                "have no neighbours to be like. bf.Relevance() takes it"
+                f"Expected a prior of normal rows to add {self} to, got {prior}: bf.Relevance() takes it"
             )
         return Coupled(prior, self) if isinstance(prior, Prior) else NotImplemented
 

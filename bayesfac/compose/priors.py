@@ -23,6 +23,7 @@ class Prior(ABC):
     model: ClassVar[str]  # the law of a row u
     example: ClassVar[dict[str, float]]  # settings for tests
     shared: ClassVar[str] = ""  # what all modes of a tensor share, in words
+    positive: ClassVar[bool] = False  # whether rows have entries of at least 0
 
     def settings(self, axis: str = "") -> dict[str, Any]:
         """{setting: its default} of rows along an axis; without one, of the rows of all modes."""
@@ -108,16 +109,7 @@ class Relevance(Prior):
 
     def filled(self, h: Any, scale: float, degree: int) -> Any:
         checks.positive(h, "beta0")
-        return with_rate(h, scale, degree)
-
-
-def with_rate(h: Any, scale: float, degree: int) -> Any:
-    """The settings with the rate of the precisions of components."""
-    checks.positive(h, "tau_shape")
-    rate = (scale / 4) ** (2 / degree) / h.n_components ** (1 / h.tau_shape)
-    h = checks.filled(h, tau_rate=rate)
-    checks.positive(h, "tau_rate")
-    return h
+        return switched(h, scale, degree)
 
 
 @dataclass(frozen=True)
@@ -176,7 +168,7 @@ class SpikeAndSlab(Sparse):
         checks.positive(h, "spike", "share_a", "share_b")
         if h.spike >= 1:
             raise ValueError(f"Expected spike below 1, the scale of the slab, got {h.spike!r}")
-        return with_rate(h, scale, degree)
+        return switched(h, scale, degree)
 
 
 @dataclass(frozen=True)
@@ -204,7 +196,7 @@ class Horseshoe(Sparse):
 
     def filled(self, h: Any, scale: float, degree: int) -> Any:
         checks.positive(h, "slab")
-        return with_rate(h, scale, degree)
+        return switched(h, scale, degree)
 
 
 @dataclass(frozen=True)
@@ -241,3 +233,58 @@ class Spherical(Prior):
         h = checks.filled(h, **dict.fromkeys(free, sd))
         checks.positive(h, *free)
         return h
+
+
+@dataclass(frozen=True)
+class NonNegative(Prior):
+    """Rows with entries of at least 0, half-normal with one precision for each component, so that components
+    can switch off (Tan & Fevotte, PAMI 2013). If both axes have this prior, they share the precisions, as all
+    modes of a tensor do.
+
+    A score is then a sum of parts, as a spectrum is of the spectra of substances, and explains the value
+    itself: `offset` is 0. Values are for `Normal` or `StudentT`; a few below 0, from noise, do no harm. If
+    the other axis has another prior, scores may have any sign, and the offset is the mean of the values.
+
+    Parameters
+    ----------
+    tau_shape, tau_rate : float
+        tau_k ~ Gamma(tau_shape, tau_rate). If the rate is None, it is that of `Relevance`, with the root mean
+        square of the values less the offset as their scale.
+
+    Examples
+    --------
+    >>> import numpy as np, bayesfac as bf
+    >>> rng = np.random.default_rng(0)
+    >>> amounts, spectra = rng.gamma(1.0, size=(30, 2)), rng.gamma(1.0, size=(2, 20))
+    >>> seen = np.where(rng.random((30, 20)) < 0.8, amounts @ spectra, np.nan)
+    >>> model = bf.factorization(bf.NonNegative())
+    >>> fit = bf.fit(model, bf.Ratings(seen), n_components=2, progress=False)
+    >>> bool((fit.params.U >= 0).all() and (fit.params.V >= 0).all())
+    True
+    """
+
+    tau_shape: float = 0.5
+    tau_rate: float | None = None
+    cite: ClassVar[str] = "tan2013automatic"
+    model: ClassVar[str] = "N(0, diag(tau)^-1) cut to u >= 0,  tau_k ~ Gamma(tau_shape, tau_rate)"
+    example: ClassVar[dict[str, float]] = {"tau_shape": 2.0, "tau_rate": 1.2}
+    shared: ClassVar[str] = ", with one tau for all"
+    positive: ClassVar[bool] = True
+
+    def factor(self, axis: str, rows: str, shared: bool) -> Factor:
+        return Factor(axis, rows, Gammas("tau" if shared else f"tau_{rows}"), positive=True)
+
+    def keyed(self, mode: str) -> Factor:
+        return Factor(mode, f"U.{mode}", Gammas("tau"), positive=True)
+
+    def filled(self, h: Any, scale: float, degree: int) -> Any:
+        return switched(h, scale, degree)
+
+
+def switched(h: Any, scale: float, degree: int) -> Any:
+    """The settings of components that can switch off."""
+    checks.positive(h, "tau_shape")
+    rate = (scale / 4) ** (2 / degree) / h.n_components ** (1 / h.tau_shape)
+    h = checks.filled(h, tau_rate=rate)
+    checks.positive(h, "tau_rate")
+    return h

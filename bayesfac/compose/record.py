@@ -23,6 +23,7 @@ from bayesfac.parts.composition import Composition, composed
 from bayesfac.parts.estimate import point
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
+from bayesfac.parts.positive import begun, settled
 from bayesfac.parts.precisions import Gammas
 from bayesfac.parts.tensor import Tensor as Modes
 from bayesfac.parts.tensor import annealed
@@ -84,6 +85,25 @@ class Recipe(NamedTuple):
         every = {"": max(data.shape), **dict(zip(axes, data.shape, strict=True))}
         return {axis: every[axis] for axis, _ in self.along}
 
+    @property
+    def unlinked(self) -> dict[str, str]:
+        """{axis whose features cannot shift the rows: why}."""
+        found = {axis: "rows that depend on one another have none" for axis, _ in self.along}
+        for axis, prior in self.sides.items():
+            if prior.positive or isinstance(prior, Sparse):
+                found[axis] = "rows of this prior have no mean that they could shift"
+        return found
+
+    @property
+    def positive(self) -> list[str]:
+        """The axes whose rows have entries of at least 0."""
+        return [axis for axis, prior in self.sides.items() if prior.positive]
+
+    @property
+    def sums(self) -> bool:
+        """Whether scores are sums of parts that are at least 0."""
+        return len(self.positive) == len(self.sides)
+
 
 @cache
 def made(recipe: Recipe) -> Method:
@@ -96,18 +116,18 @@ def made(recipe: Recipe) -> Method:
     c = Composition(Params, s, law.part, "", recipe=recipe.plain(), header=about)
     every: tuple[Any, ...] = (*recipe.sides.values(), *dict(recipe.along).values(), law)
     cited = dict.fromkeys(part.cite for part in every)
-    own: dict[str, Any]
-    if tensor:
-        init = compiled_for(2, once=True)(partial(annealed, c))
-        own = {"init": init}
-    else:
-        init = c.init
+    own: dict[str, Any] = {}
+    if not tensor:
         choose = Choose(candidates=partial(candidates, recipe, s))
-        own = {"gibbs": {} if recipe.along else law.sampler(), "choose": choose}
+        own = {"gibbs": {} if recipe.along or recipe.positive else law.sampler(), "choose": choose}
+    init = partial(begun, c) if recipe.positive else c.init
+    if tensor or recipe.positive:
+        own["init"] = init = compiled_for(2, once=True)(partial(annealed, c, init))
 
     @compiled_for(2, once=True)
     def start(key: jax.Array, data: Any, h: Any) -> Any:
-        return point(c, init(key, data, h), data, h)
+        p = init(key, data, h)
+        return settled(c, key, p, data, h) if recipe.positive else point(c, p, data, h)
 
     return composed(
         recipe.name, cite=", ".join(cited), home="", data=Tensor if tensor else Ratings,
@@ -145,7 +165,12 @@ def traits(recipe: Recipe) -> dict[str, str]:
 def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
     """The settings completed and checked."""
     check_modes(recipe, data)
-    h, scale = recipe.observed.filled(data, sized(data, h)), recipe.observed.scale(data)
+    h = sized(data, h)
+    if recipe.sums:
+        h = checks.filled(h, offset=0.0)
+    h, scale = recipe.observed.filled(data, h), recipe.observed.scale(data)
+    if recipe.sums:
+        scale = math.hypot(scale, data.mean - h.offset)
     for prior in dict.fromkeys(recipe.sides.values()):
         h = prior.filled(h, scale, len(data.shape))
     for axis, along in recipe.along:
@@ -159,11 +184,11 @@ def prepare(recipe: Recipe, data: Any, h: Any) -> Any:
         checks.positive(h, "bias_shape", "bias_rate")
     if recipe.features:
         checks.positive(h, "ridge_shape", "ridge_rate")
-        for axis, prior in recipe.sides.items():
-            if isinstance(prior, Sparse) and axis in data.x:
+        for axis, why in recipe.unlinked.items():
+            if axis in data.x:
                 raise ValueError(
-                    f"Expected no features of the {axis}, whose rows have the prior {prior}: it is about "
-                    "zero. features=False ignores them, and other priors take them"
+                    f"Expected no features of the {axis}s, got some: {why}. features=False ignores them; "
+                    "bf.NormalWishart() takes them"
                 )
     checks.one_of(h, "scales", ("estimated", "joint"))
     return h
@@ -244,8 +269,8 @@ def structure(recipe: Recipe) -> Matrix | Modes:
     def main(axis: str, prior: Prior) -> Factor:
         own = prior.factor(axis, TABLES[axis], shared)
         if axis in along:
-            return own._replace(along=along[axis].part(axis))
-        return own if own.mixture else own._replace(link=links[0], ridge=links[1])
+            own = own._replace(along=along[axis].part(axis))
+        return own if axis in recipe.unlinked else own._replace(link=links[0], ridge=links[1])
 
     user, item = (main(axis, prior) for axis, prior in recipe.sides.items())
     if not recipe.biases:

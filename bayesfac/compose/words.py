@@ -34,7 +34,7 @@ def of_matrix(recipe: Any, name: str) -> list[str]:
         f"    y_ij ~ {law.model}",
     ]
     for prior, (row, axis) in zip(sides, ROWS, strict=True):
-        linked = recipe.features and axis not in dict(recipe.along)
+        linked = recipe.features and axis not in recipe.unlinked
         centre = f", shifted by the features of the {axis}" if linked else ""
         lines.append(f"    {row}  ~ {prior.model}{centre}")
     lines += of_couplings(recipe)
@@ -74,7 +74,8 @@ def lacking(method: Method) -> dict[str, str]:
     if "FixedPoint" not in method.engines:
         found["FixedPoint"] = "thresholds have no mode in closed form; LBFGS is the solver"
     if "VB" not in method.engines:
-        found["VB"] = method.notes.traits.get(
-            "coupled", "that of levels knows no biases; with biases=False there is one"
-        )
+        known = "that of levels knows no biases; with biases=False there is one"
+        if any(f.positive for f in method.parts.structure.main):
+            known = "its rows are normal; those of at least 0 are not"
+        found["VB"] = method.notes.traits.get("coupled", known)
     return found

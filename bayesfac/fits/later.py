@@ -109,7 +109,7 @@ def _fitted(
         own = new_rows.at_mean(method, held, rows, data.shape[rows == "item"])
         start = _one(held) | {site: value[0] for site, value in own.items()}
         p = from_sites(method, {site: jnp.asarray(value) for site, value in start.items()})
-        if new_rows.normal(method, fit.hyper, data, p, tuple(own)):
+        if new_rows.moded(method, fit.hyper, data, p, tuple(own)):
             found = sites(new_rows.at_modes(method, fit.hyper, data, p, tuple(own)))
             check_sites(from_sites(method, found), "of the new rows")
             return {site: np.asarray(found[site])[None, None] for site in own}

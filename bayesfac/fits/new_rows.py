@@ -2,10 +2,10 @@
 
 Given all other parameters, a row is independent of all other rows. So the rows of new users, and new rows of
 topic models without graphs, are drawn from the conditionals of their sites, as if they were the only rows.
-This is done anew for each draw of a posterior. If a method has auxiliary variables, or two sites for a row,
-each draw takes `SWEEPS` sweeps. The sweeps for a draw begin at the rows of the draw before. Those for the
-first draw of a chain begin at the mean of the training rows, and are `FIRST` sweeps more.
-`benchmarks/new_rows.py` compares the result with that of 64 sweeps.
+This is done anew for each draw of a posterior. If a method has auxiliary variables, two sites for a row, or
+rows of at least 0, each draw takes `SWEEPS` sweeps. The sweeps for a draw begin at the rows of the draw
+before. Those for the first draw of a chain begin at the mean of the training rows, and are `FIRST` sweeps
+more. `benchmarks/new_rows.py` compares the result with that of 64 sweeps.
 """
 
 import warnings
@@ -18,7 +18,8 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bayesfac.core.errors import ConvergenceWarning, NumericalError
-from bayesfac.core.laws.distributions import NormalRows
+from bayesfac.core.laws.distributions import NormalRows, PositiveRows
+from bayesfac.core.laws.normal_wishart import mode
 from bayesfac.core.method import Method, from_sites, laws_of, site_dims, sites
 from bayesfac.inference.gibbs import sweep
 from bayesfac.inference.result import program, replace_sites
@@ -122,10 +123,13 @@ def _block(
 
 
 # -- points --------------------------------------------------------------------------------------------
-def normal(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> bool:
-    """Whether the rows have no auxiliary variables, and normal conditionals, whose mean is the mode."""
+def moded(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> bool:
+    """Whether the rows have no auxiliary variables, and conditionals that are normal or cut normal, so that
+    their joint mode is found by setting one after the other to its mode."""
     laws = kinds(method, hyper, data, p, own)
-    return bool(laws) and all(isinstance(law, NormalRows | dist.Normal) for law in laws)
+    return bool(laws) and all(
+        isinstance(law, NormalRows | dist.Normal | PositiveRows) for law in laws
+    )
 
 
 def kinds(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> list[Any]:
@@ -146,7 +150,7 @@ def kinds(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -
 
 
 def at_modes(method: Method, hyper: Any, data: Any, p: Any, own: tuple[str, ...]) -> Any:
-    """Params with normal rows at their joint mode: sites are set to their conditional means in turn."""
+    """Params with rows at their joint mode: sites are set to their conditional modes in turn."""
     p, change = program(_at_modes, data, method, hyper, own)(p, data)
     if change > tolerance(p):
         message = f"new rows of {method.name}: more than {STEPS} steps are needed"
@@ -165,7 +169,7 @@ def _at_modes(method: Method, hyper: Any, own: tuple[str, ...], p: Any, data: An
         p = old
         for site, law in laws_of(method, p).items():
             if site in own:
-                p = replace_sites(p, {site: law(p, data, hyper).mean})
+                p = replace_sites(p, {site: mode(law(p, data, hyper))})
         before, after = sites(old), sites(p)
         moved = [
             jnp.max(jnp.abs(after[s] - before[s])) / (jnp.max(jnp.abs(after[s])) + 1e-30)

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bayesfac.core.laws.distributions import PositiveRows
 from bayesfac.core.laws.normal_wishart import to_modes
 from bayesfac.core.math import normals
 from bayesfac.core.method import (
@@ -31,7 +32,7 @@ from bayesfac.parts import factor_beliefs, factors, scales, turns
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Wishart
 from bayesfac.parts.protocols import Believed, Bounded, Observed, Structure
-from bayesfac.parts.sites import field, put
+from bayesfac.parts.sites import field, get, put
 
 SHARE = 0.5  # the standard deviation of the first products, in units of what scores explain
 
@@ -102,9 +103,15 @@ class Composition:
                 return own(p, s.scores(p, data), data, h, *auxiliary, *key)
         for f in s.every:
             if site == f.rows:
-                rows = partial(s.rows, p, data, f, h, *self.observed.target(p, data, h, *auxiliary))
-                return factors.rows_of_mixture(f, p, h, rows) if f.mixture else rows()
+                return self.rows(f, p, data, h, *self.observed.target(p, data, h, *auxiliary))
         return factors.conditional(site, s.every, p, data, h)
+
+    def rows(self, f: Factor, p: Any, data: Any, h: Any, *target: Any) -> Any:
+        """The law of a factor's rows where cells observe the scores as targets with precisions."""
+        law = partial(self.at(h).rows, p, data, f, h, *target)
+        if f.mixture:
+            return factors.rows_of_mixture(f, p, h, law)
+        return PositiveRows(law(), get(p, f.rows)) if f.positive else law()
 
     def conditionals(self) -> dict[str, Any]:
         """{field: f(params, data, hyper, *auxiliary[, key])} in the order of a sweep."""
@@ -201,6 +208,8 @@ class Composition:
             sd = usual if f.precision.site else getattr(h, f.precision.sd)
             n, width = lengths[f.axis], f.width(h)
             found[f.rows] = sd * normals(own, (n,) if f.bias else (n, K))
+            if f.positive:
+                found[f.rows] = jnp.abs(found[f.rows])
             if f.precision.site:
                 found[f.precision.site] = f.precision.value(jnp.eye(width) / usual**2)
             if f.mean:
@@ -221,7 +230,7 @@ class Composition:
             return None
         if hasattr(self.observed, "variational"):
             return self.observed.variational(self.structure)
-        known = not any(f.level for f in self.structure.every)
+        known = not any(f.level or f.positive for f in self.structure.every)
         bounded = isinstance(self.structure, Believed) and isinstance(self.observed, Bounded)
         if not (known and bounded):
             return None
@@ -257,8 +266,8 @@ class Composition:
     # -- symmetries and axes --------------------------------------------------------------------------------
     def gauge(self, names: Any) -> tuple[Rotation | Permutation, ...]:
         """Factors rotate together if the structure does and their precisions turn with them or are round.
-        Components may be reordered in any structure, and may change their signs: all factors of one that
-        rotates, and of another two factors at a time."""
+        Components may be reordered in any structure, and may change their signs unless rows are at least 0:
+        all factors of one that rotates, and of another two factors at a time."""
         s = self.structure.seen(names)
         axes = {site: k for f in s.main for site, k in ((f.rows, 1), (f.mean, 0)) if site}
         links = {f.link for f in s.main if f.link}
@@ -266,6 +275,8 @@ class Composition:
         forms = tuple(f.precision.site for f in s.main if isinstance(f.precision, Wishart))
         diagonal = {f.precision.site: 0 for f in s.main if isinstance(f.precision, Gammas)}
         diagonal |= {share(f): 0 for f in s.main if share(f)}
+        if any(f.positive for f in s.main):
+            return (Permutation(axes | diagonal, forms=forms),)
         if s.rotates and not diagonal:
             floating = {*map(field, names)} & {*getattr(self.observed, "floating", ())}
             pair = s.main[0].rows, s.main[1].rows

@@ -9,7 +9,8 @@ name the same precision P share it. What J knows of P is S and N of `precisions.
     S = sum_i r_i r_i' (or R'QR) + beta0 mu mu' + ridge B'B,   r_i = u_i - mu - B'x_i
     N = rows + 1 for mu + features, the rows of B
 
-A `level` is a mean whose law does not depend on P: N(0, scale_level^2).
+A `level` is a mean whose law does not depend on P: N(0, scale_level^2). If P is diagonal and there is no
+mean, rows may be cut to entries of at least 0. Their density is then 2^K times as large, and S and N stay.
 
 summed over the factors that share P. Everything in this file holds for all laws of P.
 """
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
+from bayesfac.core.laws.distributions import HalfNormal
 from bayesfac.core.laws.links import Links, ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.math import prior_mean
@@ -44,6 +46,7 @@ class Factor(NamedTuple):
     level: str = ""
     mixture: Any = None  # Mixture, of entries; it has no mean and no link
     along: Any = None  # how rows depend on one another (`along.py`); None: they do not
+    positive: bool = False  # rows about zero, cut to entries of at least 0; P is diagonal
 
     def width(self, h: Any) -> int:
         """The length of a row."""
@@ -250,12 +253,6 @@ def sample(every: Factors, data: Any, lengths: dict[str, int], h: Any) -> dict[s
         if f.precision not in P:
             P[f.precision] = f.precision.sampled(h, K)
         own = P[f.precision]
-        if f.mixture:
-            log = f.mixture.masses(f.mixture.sampled(h, K), h)
-            law = mixtures.rows(log, f.mixture.scales(h), jnp.diag(own))
-            with numpyro.plate(f.axis, lengths[f.axis]):
-                found[f.rows] = numpyro.sample(f.rows, law)
-            continue
         centre = jnp.zeros(K)
         if f.mean:
             law = dist.MultivariateNormal(centre, precision_matrix=h.beta0 * own)
@@ -268,19 +265,33 @@ def sample(every: Factors, data: Any, lengths: dict[str, int], h: Any) -> dict[s
             x, law = data.x[key], normal_rows(jnp.zeros(K), ridge[site] * own)
             with numpyro.plate(f"{key}_feature", x.width):
                 centre = centre + x.times(numpyro.sample(f"{f.link}.{key}", law))
-        if f.along:
-            along = f.along.at(data, f.axis, h, lengths[f.axis])
-            law = CoupledPrior(along, lengths[f.axis], centre, own)
-            found[f.rows] = numpyro.sample(f.rows, law)
-            continue
-        with numpyro.plate(f.axis, lengths[f.axis]):
-            one = dist.Normal(centre[..., 0], own[0, 0] ** -0.5)
-            found[f.rows] = numpyro.sample(f.rows, one if f.bias else normal_rows(centre, own))
+        found[f.rows] = _sampled_rows(f, centre, own, data, lengths[f.axis], h)
     return found
+
+
+def _sampled_rows(f: Factor, centre: jax.Array, P: jax.Array, data: Any, n: int, h: Any) -> Any:
+    """Sample the rows about `centre`, and the share of a mixture."""
+    if f.along:
+        law = CoupledPrior(f.along.at(data, f.axis, h, n), n, centre, P)
+        return numpyro.sample(f.rows, law)
+    if f.mixture:
+        log = f.mixture.masses(f.mixture.sampled(h, len(P)), h)
+        law = mixtures.rows(log, f.mixture.scales(h), jnp.diag(P))
+    elif f.positive:
+        law = HalfNormal(jnp.diag(P) ** -0.5).to_event(1)
+    elif f.bias:
+        law = dist.Normal(centre[..., 0], P[0, 0] ** -0.5)
+    else:
+        law = normal_rows(centre, P)
+    with numpyro.plate(f.axis, n):
+        return numpyro.sample(f.rows, law)
 
 
 def new_row(f: Factor, p: Any, query: Any, h: Any) -> tuple[jax.Array, jax.Array]:
     """Mean and covariance of a row without training data; if the query has features, a table of means."""
+    if f.positive:
+        law = HalfNormal(jnp.diag(f.P(p, h)) ** -0.5)
+        return law.mean, jnp.diag(law.variance)
     x = getattr(query, f.axis, None)
     mean = jnp.zeros(f.width(h)) + f.centre(p)
     if x is not None and f.axis in f.groups(p):

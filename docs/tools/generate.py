@@ -39,8 +39,8 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
     "fitting": ("Fitting", "Fit, keep, compare.",
                 "fit Fit auto load methods engines compare path ConvergenceWarning"),
     "compose": ("Compose", "Parts of a factorization of one's own: [the guide](../compose.md).",
-                "factorization NormalWishart Relevance Spherical SpikeAndSlab Horseshoe RandomWalk "
-                "AutoRegressive Graph Normal StudentT Ordinal Bernoulli NegativeBinomial"),
+                "factorization NormalWishart Relevance Spherical SpikeAndSlab Horseshoe NonNegative "
+                "RandomWalk AutoRegressive Graph Normal StudentT Ordinal Bernoulli NegativeBinomial"),
     "data": ("Data", "Containers check once, when they are made.",
              "Ratings Counts Relations Tensor Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",

@@ -30,6 +30,7 @@ from tests.tools.by_commit import shuffled
 
 PRIORS = [bf.NormalWishart(), bf.Relevance(), bf.Spherical()]
 SPARSE = [bf.SpikeAndSlab(), bf.Horseshoe()]
+REAL = bf.Normal, bf.StudentT  # laws of scores that are the values themselves
 LAWS = [kind() for kind in compose.LAWS.values()] + [bf.Ordinal(thresholds="user")]
 COUPLINGS = [kind() for kind in compose.COUPLINGS.values()]
 EVERY = {
@@ -44,9 +45,14 @@ EVERY |= {
 }
 EVERY |= {
     made.name: made
-    for rows, law in product([*PRIORS, *SPARSE], LAWS)
-    if not law.has_draws
+    for rows, law in product([*PRIORS, *SPARSE, bf.NonNegative()], LAWS)
+    if not law.has_draws and (type(law) in REAL or not rows.positive)
     for made in [bf.factorization(rows, observed=law, structure="tensor")]
+}
+EVERY |= {
+    made.name: made
+    for rows, law in product([*PRIORS, bf.NonNegative()], REAL)
+    for made in [bf.factorization(rows, bf.NonNegative(), law())]
 }
 # rows that depend on one another: with every law, with every prior, on both sides, in both structures
 EVERY |= {

@@ -30,7 +30,7 @@ SHARES = 4  # shares for each thread, so that no thread waits long for the last 
 KERNELS = (
     "dots", "spread", "differences", "ratio_step", "solve_rows", "ordinal_loss", "proximal_loss",
     "split_counts", "product_dots", "product_spread", "solve_product_rows", "gammas", "tilted_rows",
-    "descend", "descend_divergence", "lasso_pass",
+    "descend", "descend_divergence", "lasso_pass", "positive_rows", "positive_product_rows",
 )  # fmt: skip
 
 SOURCES = (

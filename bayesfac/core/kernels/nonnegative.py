@@ -1,4 +1,5 @@
-"""Factors with entries of at least 0: coordinate descent for two errors, in Numba and in JAX."""
+"""Factors with entries of at least 0, in Numba and in JAX: coordinate descent for two errors; regressions of
+rows, drawn or nearer to their minimum."""
 
 from typing import NamedTuple
 
@@ -6,7 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayesfac.core.data.cells import Rows
 from bayesfac.core.kernels import sparse
+from bayesfac.core.kernels.splitting import seed_of
+
+ROUNDS = 10_000  # largest number of proposals; only NaN parameters need so many
+EACH = 60  # a cut normal number takes as long as this number of multiplications
 
 
 def positive_root(a: jax.Array, b: jax.Array, c: jax.Array | float) -> jax.Array:
@@ -143,3 +149,71 @@ def _descend_divergence(
     begun = jax.ops.segment_sum((x / fit)[:, None] * G, row, n)
     waits = (D <= 0) | (H == 0) & (begun <= D) & (prior[0] == 0)
     return jax.lax.fori_loop(0, H.shape[1], column, (H.T, fit))[0].T
+
+
+def cut_normals(key: jax.Array, m: jax.Array, s: jax.Array) -> jax.Array:
+    """Numbers of N(m, s^2) cut to x >= 0 (Robert 1995).
+
+    With c = -m / s: if c <= 0, the first normal number that is not negative. Else x = s e, where e has the
+    density exp(-(c + e)^2 / 2). Exponential numbers with the rate r = (c + sqrt(c^2 + 4)) / 2 are accepted
+    with probability exp(-(e - (r - c))^2 / 2). So x has no cancellation, however far 0 is in the tail.
+    """
+    c = -m / s
+    root = jnp.sqrt(c**2 + 4)
+    rate, gap = (root + jnp.abs(c)) / 2, 2 / (root + jnp.abs(c))
+
+    def attempt(state: tuple) -> tuple:
+        x, waits, number = state
+        walk, coin = jax.random.split(jax.random.fold_in(key, number))
+        e = jax.random.exponential(walk, m.shape, m.dtype) / rate
+        near = m + s * jax.random.normal(walk, m.shape, m.dtype)
+        log_u = jnp.log1p(-jax.random.uniform(coin, m.shape, m.dtype))
+        fine = jnp.where(c > 0, log_u <= -((e - gap) ** 2) / 2, near >= 0) & waits
+        return jnp.where(fine, jnp.where(c > 0, s * e, near), x), waits & ~fine, number + 1
+
+    start = jnp.full_like(m, jnp.nan), jnp.isfinite(c), 0
+    going = lambda state: jnp.any(state[1]) & (state[2] < ROUNDS)  # noqa: E731
+    return jax.lax.while_loop(going, attempt, start)[0]
+
+
+def positive_rows(
+    key: jax.Array | None, old: jax.Array, times: int, rows: Rows, target: jax.Array, V: jax.Array,
+    weight: jax.Array, precision: jax.Array, shift: jax.Array,
+) -> jax.Array:  # fmt: skip
+    """`times` passes through the entries of all rows u_i >= 0, whose density is proportional to
+    exp(-u'P_i u / 2 + b_i'u), with P_i and b_i of `sparse.solve_rows`; they begin at `old`.
+
+    Given all others, an entry is N(m, 1 / P_kk) cut to 0 and more, m = u_k + (b - P u)_k / P_kk. With a key
+    each is drawn, which leaves the density of the rows as it is; without one each gets its best value,
+    max(m, 0). The numbers of the two backends differ, but have the same law.
+    """
+    if sparse.backend() == "jax":
+        P, b = sparse.normal_equations(rows, target, V, weight, precision, shift)
+        return _positive_rows(key, P, b, old, times)
+    from bayesfac.core.kernels import bridge, nonnegative_loops  # not at import: loads Numba
+
+    system, products = sparse.system_of(rows, target, V, weight, precision, shift)
+    layout = (jnp.asarray(a, jnp.int32) for a in system[:3])
+    numbers = (a.astype(V.dtype) for a in (*system[3:], old))
+    walk = jnp.zeros(0, jnp.int32) if key is None else seed_of(key)
+    args = *layout, *numbers, walk, np.array([times], np.int32)
+    one = rows.index.ndim == 1
+    kernel = nonnegative_loops.positive_rows if one else nonnegative_loops.positive_product_rows
+    cost = products / 4 + old.size * times * (old.shape[1] + EACH)
+    return bridge.call(kernel, V.dtype, [old.shape], *args, cost=cost)[0]
+
+
+def _positive_rows(
+    key: jax.Array | None, P: jax.Array, b: jax.Array, old: jax.Array, times: int
+) -> jax.Array:
+    K = old.shape[1]
+
+    def entry(number: jax.Array, u: jax.Array) -> jax.Array:
+        k = number % K
+        a = P[:, k, k]
+        m = u[:, k] + (b[:, k] - jnp.sum(P[:, k] * u, 1)) / a
+        if key is None:
+            return u.at[:, k].set(jnp.maximum(m, 0))
+        return u.at[:, k].set(cut_normals(jax.random.fold_in(key, number), m, a**-0.5))
+
+    return jax.lax.fori_loop(0, times * K, entry, old)

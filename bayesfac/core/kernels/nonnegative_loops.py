@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
+from bayesfac.core.kernels.numba_loops import CELLS, add_system, bound, counted, per_row
+from bayesfac.core.kernels.random_loops import cut_normal, mixed
 from bayesfac.core.kernels.tiles import word
 
 
@@ -185,3 +187,92 @@ _run_descend_divergence = runner(_descend_divergence, axes=2)
 
 def descend_divergence(T: Any, slot: int) -> Any:
     return lambda frame: _run_descend_divergence(frame, T, slot)
+
+
+@compiled
+def _passes(P, b, K, u, slope, state, drawn, times):
+    """Passes through the entries of one row u; see `nonnegative.positive_rows`. `slope` is b - P u."""
+    for k in range(K):
+        slope[k] = b[k]
+        for m in range(k):
+            P[k, m] = P[m, k]
+    for k in range(K):
+        for m in range(K):
+            slope[m] -= P[k, m] * u[k]
+    for _ in range(times):
+        for k in range(K):
+            a = np.float64(P[k, k])
+            mean = u[k] + slope[k] / a
+            new = cut_normal(state, mean, 1 / np.sqrt(a)) if drawn else max(mean, 0.0)
+            step = b.dtype.type(new) - u[k]
+            u[k] += step
+            for m in range(K):
+                slope[m] -= P[k, m] * step
+
+
+@compiled
+def _positive_shares(
+    ptr, index, order, target, weight, V, precision, shift, old, key, times, out, block, blocks
+):
+    K = word(old.shape[1])
+    P = np.zeros((V.shape[1], V.shape[1]), V.dtype)
+    b, slope = np.zeros(V.shape[1], V.dtype), np.zeros(K, V.dtype)
+    kept, w = np.zeros((CELLS, V.shape[1]), V.dtype), np.zeros(CELLS, V.dtype)
+    counting, state, drawn, seed = (
+        counted(CELLS),
+        np.zeros(1, np.uint64),
+        len(key) > 0,
+        np.uint64(0),
+    )
+    if drawn:
+        seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
+    more = per_row(K) + 10 * times  # cells that a row with its passes costs
+    for i in range(bound(ptr, more, block, blocks), bound(ptr, more, block + 1, blocks)):
+        add_system(
+            i, ptr, index, order, target, weight, V, precision, shift, P, b, kept, w, counting
+        )
+        state[0] = mixed(seed + mixed(np.uint64(i) + np.uint64(1)))
+        for k in range(K):
+            out[i, k] = old[i, k]
+        _passes(P, b, K, out[i], slope, state, drawn, times)
+
+
+@compiled
+def _positive_part(f, T, problem, ptr, index, block, blocks):
+    order = vector(f, argument(f, 2), np.int32, problem)
+    target, weight = vector(f, argument(f, 3), T, problem), vector(f, argument(f, 4), T, problem)
+    V, precision = matrix(f, argument(f, 5), T, problem), matrix(f, argument(f, 6), T, problem)
+    shift, old = matrix(f, argument(f, 7), T, problem), matrix(f, argument(f, 8), T, problem)
+    key = vector(f, argument(f, 9), np.int32, problem)
+    times = vector(f, argument(f, 10), np.int32, problem)[0]
+    given, out = (
+        (target, weight, V, precision, shift, old, key, times),
+        matrix(f, result(f, 0), T, problem),
+    )
+    _positive_shares(ptr, index, order, *given, out, block, blocks)
+
+
+@compiled
+def _positive_rows(f, T, problem, block, blocks):
+    ptr = vector(f, argument(f, 0), np.int32, problem)
+    index = vector(f, argument(f, 1), np.int32, problem)
+    _positive_part(f, T, problem, ptr, index, block, blocks)
+
+
+@compiled
+def _positive_product_rows(f, T, problem, block, blocks):
+    ptr = vector(f, argument(f, 0), np.int32, problem)
+    index = matrix(f, argument(f, 1), np.int32, problem)
+    _positive_part(f, T, problem, ptr, index, block, blocks)
+
+
+_run_positive_rows = runner(_positive_rows, axes=2)
+_run_positive_product_rows = runner(_positive_product_rows, axes=2)
+
+
+def positive_rows(T: Any, slot: int) -> Any:
+    return lambda frame: _run_positive_rows(frame, T, slot)
+
+
+def positive_product_rows(T: Any, slot: int) -> Any:
+    return lambda frame: _run_positive_product_rows(frame, T, slot)

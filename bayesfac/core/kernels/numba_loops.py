@@ -176,11 +176,40 @@ def multiply(table, index, p, out, wide):
 
 
 @compiled
+def add_system(i, ptr, index, order, target, weight, V, precision, shift, P, b, kept, w, counting):
+    """Put the upper triangle of P_i and b_i of `solve_rows` into P and b."""
+    K, wide, step = len(precision) // len(shift), word(V.shape[1]), word(len(weight) > 1)
+    own = word(len(shift) > 1)  # whether each row has its own prior
+    for m in range(wide):
+        b[m] = shift[i * own, m]
+    for k in range(word(K)):
+        for m in range(wide):
+            P[k, m] = precision[i * own * K + k, m]
+    for first in range(ptr[i], ptr[i + 1], CELLS):
+        size = min(CELLS, ptr[i + 1] - first)
+        for q in range(size):
+            at = place(order, first + q)
+            w[q] = weight[at * step]
+            t = w[q] * target[at]
+            if index.ndim == 1:
+                j = word(index[first + q])
+                for m in range(wide):
+                    b[m] += t * V[j, m]
+            else:
+                multiply(V, index, first + q, kept[q], wide)
+                for m in range(wide):
+                    b[m] += t * kept[q, m]
+        if index.ndim == 1:
+            add_products(P, word(K), V, index[first : first + size], counting, w, 0, size)
+        else:
+            add_products(P, word(K), kept, counting, counting, w, 0, size)
+
+
+@compiled
 def solve_shares(ptr, index, order, target, weight, V, precision, shift, noise, out, block, blocks):
     """A share of the rows of `solve_rows`; `index` has the number of one row of V for each cell, or several
     numbers of rows to multiply."""
-    K, wide, step = len(precision) // len(shift), word(V.shape[1]), word(len(weight) > 1)
-    own = word(len(shift) > 1)  # whether each row has its own prior
+    K = len(precision) // len(shift)
     P, inverse = np.zeros((V.shape[1], V.shape[1]), V.dtype), np.empty(K, V.dtype)
     b, x = np.zeros(V.shape[1], V.dtype), np.zeros(V.shape[1], V.dtype)
     kept, w = np.zeros((CELLS, V.shape[1]), V.dtype), np.zeros(CELLS, V.dtype)
@@ -189,29 +218,9 @@ def solve_shares(ptr, index, order, target, weight, V, precision, shift, noise, 
     start, end = bound(ptr, per_row(K), block, blocks), bound(ptr, per_row(K), block + 1, blocks)
     systems = tables_of_systems(min(K, FEW), V)
     for i in range(start, end):
-        for m in range(wide):
-            b[m] = shift[i * own, m]
-        for k in range(word(K)):
-            for m in range(wide):
-                P[k, m] = precision[i * own * K + k, m]
-        for first in range(ptr[i], ptr[i + 1], CELLS):
-            size = min(CELLS, ptr[i + 1] - first)
-            for q in range(size):
-                at = place(order, first + q)
-                w[q] = weight[at * step]
-                t = w[q] * target[at]
-                if index.ndim == 1:
-                    j = word(index[first + q])
-                    for m in range(wide):
-                        b[m] += t * V[j, m]
-                else:
-                    multiply(V, index, first + q, kept[q], wide)
-                    for m in range(wide):
-                        b[m] += t * kept[q, m]
-            if index.ndim == 1:
-                add_products(P, word(K), V, index[first : first + size], counting, w, 0, size)
-            else:
-                add_products(P, word(K), kept, counting, counting, w, 0, size)
+        add_system(
+            i, ptr, index, order, target, weight, V, precision, shift, P, b, kept, w, counting
+        )
         if K > FEW:
             solved(P, b, x, inverse, counting, minus, noise, out, i)
             continue

@@ -1,4 +1,4 @@
-"""Random numbers in loops of Numba, from a state of one word: uniform, Gamma and binomial numbers."""
+"""Random numbers in loops of Numba, from a state of one word: uniform, Gamma, binomial, cut normal ones."""
 
 import numpy as np
 
@@ -36,6 +36,25 @@ def _normal(state):
         if 0 < s < 1:
             return u * np.sqrt(-2 * np.log(s) / s)
     return 0.0
+
+
+@compiled
+def cut_normal(state, m, s):
+    """A number of N(m, s^2) cut to x >= 0; see `nonnegative.cut_normals`."""
+    c = -m / s
+    if c <= 0:
+        for _ in range(TRIES):
+            x = m + s * _normal(state)
+            if x >= 0:
+                return x
+        return np.nan
+    root = np.sqrt(c * c + 4)
+    rate, gap = (root + c) / 2, 2 / (root + c)
+    for _ in range(TRIES):
+        e = -np.log(1 - uniform(state)) / rate
+        if 1 - uniform(state) <= np.exp(-((e - gap) ** 2) / 2):
+            return s * e
+    return np.nan
 
 
 @compiled

@@ -315,6 +315,17 @@ def normal_equations(
     return precision + weight * gram(rows, V), shift + weight * spread(rows, target, V)
 
 
+def system_of(
+    rows: Rows, target: jax.Array, V: jax.Array, weight: jax.Array, precision: Any, shift: Any
+) -> tuple[tuple[Any, ...], float]:
+    """P_i and b_i as Numba loops take them, and how many multiplications their sums need."""
+    K, wide = V.shape[1], V.shape[1] + -V.shape[1] % 8
+    whole = [jnp.pad(a.reshape(-1, K), [(0, 0), (0, -K % 16)]) for a in (V, precision, shift)]
+    layout = rows.ptr, rows.index, rows.order
+    products = len(rows.index) * wide * (wide + 8) / 2
+    return (*layout, target, jnp.atleast_1d(weight), *whole), products
+
+
 def _solve_rows(
     rows: Rows,
     target: jax.Array,
@@ -327,16 +338,12 @@ def _solve_rows(
     n, K = rows.ptr.shape[0] - 1, V.shape[1]
     shape = (n, K) if noise is None else noise.shape
     z = jnp.zeros((0, K), V.dtype) if noise is None else noise.reshape(n, -1)
-    whole = [
-        jnp.pad(a.reshape(-1, K), [(0, 0), (0, -K % 16)]) for a in (V, prior_precision, prior_shift)
-    ]
-    system = rows.ptr, rows.index, rows.order, target, jnp.atleast_1d(weight), *whole, z
+    system, products = system_of(rows, target, V, weight, prior_precision, prior_shift)
     draws, wide = int(np.prod(shape[1:])), K + -K % 8
-    products = len(rows.index) * wide * (wide + 8) / 2
     solution = n * (wide**3 / 6 + 8 * wide**2) + n * draws * wide
     cost = (products + solution) / 4  # tiles multiply four times as fast as the other loops
     kernel = "solve_rows" if rows.index.ndim == 1 else "solve_product_rows"
-    return _call(kernel, V, [(n, draws)], *system, cost=cost)[0].reshape(shape)
+    return _call(kernel, V, [(n, draws)], *system, z, cost=cost)[0].reshape(shape)
 
 
 @_in_numba(_solve_rows)

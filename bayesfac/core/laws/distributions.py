@@ -1,4 +1,5 @@
-"""Distributions that NumPyro does not have: Gaussian rows, inverse Gaussian, Student's t about a normal."""
+"""Distributions that NumPyro does not have: Gaussian rows, also cut to 0 and more, inverse Gaussian,
+Student's t about a normal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from numpyro.distributions import constraints
 from bayesfac.core.data.cells import Rows
 from bayesfac.core.data.divided.shares import Share
 from bayesfac.core.kernels import sparse
+from bayesfac.core.kernels.nonnegative import positive_rows
 from bayesfac.core.math import apart, normals, normals_of_rows, uniforms
 
 
@@ -132,6 +134,45 @@ class GaussianRows(NormalRows):
     @property
     def _system(self) -> tuple[Any, ...]:
         return self.rows, self.target, self.V, self.weight, self.precision, self.shift
+
+
+PASSES = 4  # through the entries of a row, for each draw; beside the sums over cells they take little time
+
+
+class PositiveRows(Modal):
+    """`GaussianRows` whose entries are at least 0.
+
+    Such rows cannot be drawn at once. `sample` makes passes from the rows `old`, in which every entry is
+    drawn given all others, and leaves the law as it is. `mode` makes passes in which every entry gets its
+    best value. `log_prob` omits a number that does not depend on the rows.
+    """
+
+    exact = False
+    support = constraints.independent(constraints.nonnegative, 2)
+    pytree_data_fields = ("whole", "old")
+
+    def __init__(self, whole: GaussianRows, old: jax.Array) -> None:
+        self.whole, self.old = whole, old
+        super().__init__((), whole.event_shape)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        if sample_shape:
+            raise NotImplementedError("rows of at least 0 are drawn from those before, one by one")
+        return positive_rows(key, self.old, PASSES, *self.whole._system)
+
+    @property
+    def mode(self) -> jax.Array:
+        return positive_rows(None, self.old, PASSES, *self.whole._system)
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        P, b = sparse.normal_equations(*self.whole._system)
+        return jnp.sum(value * (b - 0.5 * jnp.einsum("nkl,nl->nk", P, value)))
+
+
+class HalfNormal(dist.HalfNormal):
+    """NumPyro's law with 0 in its support: modes of rows are often exactly 0."""
+
+    support = constraints.nonnegative
 
 
 class InverseGaussian(dist.Distribution):

@@ -57,7 +57,8 @@ def normal_rows(mu: jax.Array, precision: jax.Array) -> dist.TransformedDistribu
 
 
 def mode(conditional: dist.Distribution) -> jax.Array:
-    """The mode of a full conditional, to which iterated conditional modes set the block."""
+    """The mode of a full conditional, to which iterated conditional modes set the block; of rows that are at
+    least 0, rows nearer to it than those before."""
     if isinstance(conditional, dist.Independent):
         return mode(conditional.base_dist)
     if isinstance(conditional, dist.Wishart):

@@ -132,7 +132,7 @@ def prepare(data: Tensor, hyper: Hyper) -> Hyper:
 @compiled_for(2, once=True, numbers=NUMBERS)
 def init(key: jax.Array, data: Tensor, hyper: Hyper) -> Params:
     """The best of a few annealed starts."""
-    return parts.annealed(METHOD.parts, key, data, hyper)
+    return parts.annealed(METHOD.parts, METHOD.parts.init, key, data, hyper)
 
 
 @compiled_for(2, once=True, numbers=NUMBERS)

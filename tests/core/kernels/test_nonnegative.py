@@ -4,14 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
+from scipy import stats
+from scipy.optimize import minimize_scalar, nnls
+from scipy.special import log_ndtr
 
+from bayesfac.core.data.cells import Cells
+from bayesfac.core.data.tensor import few_cells
 from bayesfac.core.kernels import sparse
 from bayesfac.core.kernels.nonnegative import (
     Tables,
     descend,
     descend_divergence,
     positive_root,
+    positive_rows,
 )
 
 BACKENDS = pytest.mark.parametrize("backend", ["numba", "jax"])
@@ -167,3 +172,74 @@ def test_shares_of_the_rows_give_the_divergence_of_all_rows():
         for _ in range(80):
             found = np.asarray(descend_divergence(found, sums, none, others, shape, 0.2))
         np.testing.assert_allclose(found, mode, rtol=1e-9)
+
+
+# -- rows that are at least 0 ------------------------------------------------------------------------------
+MANY = 5000
+
+
+def alone(key, P, b, old, times, dtype=float):
+    """Passes of rows without cells: each has the system P u = b, or one of its own."""
+    rows = Cells(np.zeros(0, int), np.zeros(0, int), (len(old), 1)).by_row
+    P, b, old = (jnp.asarray(x, dtype) for x in (P, b, old))
+    V, none = jnp.zeros((1, old.shape[1]), dtype), jnp.zeros(0, dtype)
+    return np.asarray(positive_rows(key, old, times, rows, none, V, jnp.ones((), dtype), P, b))
+
+
+@BACKENDS
+@pytest.mark.parametrize("low", [-6.0, -0.3, 0.0, 0.4, 5.0, 1e4])
+def test_a_cut_normal_number_however_far_in_the_tail(backend, low):
+    """In single precision; `low` is 0 in standard deviations from the mean. The share of the law above each
+    number is uniform."""
+    a = np.full((MANY, 1), 0.7)
+    with sparse.use(backend):
+        x = alone(jax.random.key(0), a[..., None], -low * a**0.5, 0 * a, 1, jnp.float32)
+    z = x[:, 0].astype(float) * 0.7**0.5
+    assert (z >= 0).all()
+    assert stats.kstest(np.exp(log_ndtr(-low - z) - log_ndtr(-low)), "uniform").pvalue > 1e-3
+
+
+@BACKENDS
+def test_passes_draw_from_the_density_of_the_row(backend):
+    """Against sums over a fine grid, within five standard errors; the entries have a strong correlation."""
+    P, b = np.array([[2.0, 1.7], [1.7, 2.0]]), np.array([1.5, 0.4])
+    with sparse.use(backend):
+        rows = alone(jax.random.key(0), P, b, np.full((MANY, 2), 3.0), 25)
+    x = np.linspace(0, 6, 1501)[:-1] + 0.002
+    u = np.stack(np.meshgrid(x, x, indexing="ij"), -1)
+    share = np.exp(u @ b - 0.5 * np.einsum("...k,kl,...l", u, P, u))
+    share /= share.sum()
+    for seen in (lambda u: u[..., 0], lambda u: u[..., 1], lambda u: u[..., 0] * u[..., 1]):
+        mean = np.sum(share * seen(u))
+        sd = np.sqrt(np.sum(share * (seen(u) - mean) ** 2))
+        assert abs(seen(rows).mean() - mean) < 5 * sd / MANY**0.5
+
+
+@BACKENDS
+def test_passes_without_draws_end_at_the_best_row(backend):
+    rng = np.random.default_rng(0)
+    A, t = rng.normal(size=(9, 5)) + 0.3, rng.normal(size=9)
+    with sparse.use(backend):
+        one, last = (alone(None, A.T @ A, A.T @ t, np.ones((1, 5)), n)[0] for n in (1, 2000))
+    np.testing.assert_allclose(last, nnls(A, t)[0], atol=1e-9)
+    errors = [np.sum((A @ u - t) ** 2) for u in (np.ones(5), one, last)]
+    assert (last == 0).any() and errors == sorted(errors, reverse=True)
+
+
+def test_both_backends_make_the_same_passes(key):
+    """Of a table and of a tensor, with a weight for each cell, under `jax.vmap`."""
+    table = Cells(*np.nonzero(np.random.default_rng(0).random((30, 20)) < 0.4), (30, 20))
+    for rows, size, n in ((table.by_col, 30, 20), (few_cells(key).cells.modes[1], 12, 4)):
+        rng, N = np.random.default_rng(1), len(rows.index)
+        V, old = rng.gamma(1.0, size=(2, size, 17)), rng.gamma(1.0, size=(2, n, 17))
+        target, weight, P = rng.normal(1, 1, (2, N)), rng.gamma(1.0, size=(2, N)), np.eye(17)
+
+        def passes(target, weight, V, old, rows=rows, P=P):
+            return positive_rows(None, old, 3, rows, target, V, weight, P, P[0])
+
+        ends = []
+        for backend in ("numba", "jax"):
+            with sparse.use(backend):
+                ends.append(np.asarray(jax.jit(jax.vmap(passes))(target, weight, V, old)))
+        np.testing.assert_allclose(*ends, rtol=1e-9, atol=1e-12)
+        assert (ends[0] == 0).any() and (ends[0] > 0).any()
