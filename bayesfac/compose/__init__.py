@@ -126,6 +126,11 @@ def factorization(
         along = {"user": of_rows, "item": of_columns}
         if modes:
             raise ValueError(f"Expected modes with structure='tensor' alone, got {modes}")
+        if getattr(observed, "per", None) not in (None, "user", "item"):
+            raise ValueError(
+                f"Expected per to be 'user' or 'item' with structure='matrix', got {observed}: a tensor has "
+                "other modes"
+            )
     if rows.positive or (columns and columns.positive):
         _check_positive(rows, columns, observed, biases)
     kept = tuple((axis, part) for axis, part in along.items() if part)
@@ -229,6 +234,7 @@ def _name(
         sides = [("" if columns is None else "user", rows)]
     every = [part for axis, prior in sides for part in (prior, added.pop(axis, None)) if part]
     words = [_snake(type(part).__name__) for part in (*every, observed)]
+    words += ["per", per] if (per := getattr(observed, "per", None)) else []
     if columns is None:
         modes = [f"{mode}_{_snake(type(part).__name__)}" for mode, part in added.items()]
         return "_".join([*words, "tensor", *modes])

@@ -15,7 +15,7 @@ from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.laws.ordinal import levelled
 from bayesfac.parts.estimate import noise_choices
-from bayesfac.parts.observed import bernoulli, negative_binomial, student_t
+from bayesfac.parts.observed import bernoulli, negative_binomial, noises, student_t
 from bayesfac.parts.observed import normal as normal_part
 from bayesfac.parts.observed import ordinal as ordinal_part
 from bayesfac.parts.observed import thresholds as cuts
@@ -40,6 +40,11 @@ class Law(ABC):
     @abstractmethod
     def part(self) -> Any:
         """The law as a part."""
+
+    @property
+    def said(self) -> str:
+        """The law of a value, with the settings of the record."""
+        return self.model
 
     def filled(self, data: Any, h: Any) -> Any:
         """The settings completed and checked; values that the law cannot have are refused."""
@@ -67,7 +72,26 @@ class Law(ABC):
 
 
 @dataclass(frozen=True)
-class Normal(Law):
+class Real(Law):
+    """Real values with a noise that is learned: its precision alpha, and the prior of alpha."""
+
+    alpha: float | None = None
+    alpha_shape: float = 1.0
+    alpha_rate: float | None = None
+    example: ClassVar[dict[str, float]] = {"alpha_shape": 2.0, "alpha_rate": 1.0}
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"offset": None}
+
+    def scale(self, data: Any) -> float:
+        return data.spread
+
+    def choices(self, data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
+        return noise_choices(data, h, chosen)
+
+
+@dataclass(frozen=True)
+class Normal(Real):
     """Real values with a noise that is learned: y ~ N(m + x, 1 / alpha), alpha ~ Gamma(shape, rate).
 
     Parameters
@@ -76,40 +100,76 @@ class Normal(Law):
         A number fixes the precision of the noise.
     alpha_shape, alpha_rate : float
         The prior of alpha. If the rate is None, it is the variance of the values.
+    per : "user", "item" or the name of a mode, optional
+        Each user, item or label of this mode has a noise of its own: alpha_j ~ Gamma(alike, alike v). The
+        variance v of a usual label is learned; its prior is exponential with the mean `alpha_rate`. alpha and
+        alpha_shape are then not used.
+    alike : float
+        The precisions alpha_j vary by 1 / sqrt(alike) of their mean; above 1.
+
+    Examples
+    --------
+    >>> import numpy as np, bayesfac as bf
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.normal(size=(80, 2)) @ rng.normal(size=(2, 20))
+    >>> sd = np.where(np.arange(20) < 10, 0.1, 1.0)  # ten items are measured well, ten badly
+    >>> model = bf.factorization(observed=bf.Normal(per="item"))
+    >>> table = bf.Ratings(score + sd * rng.normal(size=score.shape))
+    >>> alpha = bf.fit(model, table, n_components=2, progress=False).params.alpha
+    >>> bool(alpha[:10].min() > 10 * alpha[10:].max())
+    True
     """
 
-    alpha: float | None = None
-    alpha_shape: float = 1.0
-    alpha_rate: float | None = None
+    per: str | None = None
+    alike: float = 2.0
     cite: ClassVar[str] = "salakhutdinov2008bpmf"
     about: ClassVar[str] = "real values"
     model: ClassVar[str] = "N(m + x, 1 / alpha),  alpha ~ Gamma(alpha_shape, alpha_rate)"
-    example: ClassVar[dict[str, float]] = {"alpha_shape": 2.0, "alpha_rate": 1.0}
+
+    def __post_init__(self) -> None:
+        if self.per and self.alpha is not None:
+            raise ValueError(
+                f"Expected alpha=None with per={self.per!r}, got {self.alpha}: bf.Normal({self.alpha}) has "
+                "one noise of all cells"
+            )
 
     def settings(self) -> dict[str, Any]:
-        return super().settings() | {"offset": None}
+        found = super().settings()
+        unused = ("alpha", "alpha_shape", "per") if self.per else ("per", "alike")
+        return {name: value for name, value in found.items() if name not in unused}
 
     @property
     def part(self) -> Any:
-        return normal_part.Normal()
+        return noises.Noises(self.per) if self.per else normal_part.Normal()
 
-    def scale(self, data: Any) -> float:
-        return data.spread
+    @property
+    def said(self) -> str:
+        if not self.per:
+            return self.model
+        return (
+            f"N(m + x, 1 / alpha_j),  alpha_j ~ Gamma(alike, alike v),  v ~ Gamma(1, 1 / alpha_rate),  "
+            f"j the {self.per}"
+        )
 
     def choices(self, data: Any, h: Any, chosen: Mapping[str, Any]) -> list[dict[str, float]]:
-        return noise_choices(data, h, chosen)
+        return [] if self.per else super().choices(data, h, chosen)
 
     def sampler(self) -> dict[str, Any]:
-        return {"divisible": True}
+        # a share has no sums over the cells of each label of the other axis
+        return {"divisible": not self.per}
 
 
 @dataclass(frozen=True)
-class StudentT(Normal):
+class StudentT(Real):
     """Real values with heavy tails, so that outliers move the factors little: (y - m - x) sqrt(alpha) has
-    Student's t law with nu degrees of freedom. Other settings are those of `Normal`.
+    Student's t law with nu degrees of freedom.
 
     Parameters
     ----------
+    alpha : float, optional
+        A number fixes the precision of the noise.
+    alpha_shape, alpha_rate : float
+        The prior of alpha. If the rate is None, it is the variance of the values.
     nu : float
         Degrees of freedom, above 2; with 30 the law is nearly normal.
     """

@@ -142,7 +142,8 @@ def made(recipe: Recipe) -> Method:
 def tried(recipe: Recipe) -> str:
     """Whether somebody has tried the settings: a remark on points."""
     rows, columns, law = (type(x).__name__ for x in (recipe.rows, recipe.columns, recipe.observed))
-    same = None if recipe.biases or recipe.along else KNOWN.get((rows, columns, law))
+    own = recipe.biases or recipe.along or getattr(recipe.observed, "per", None)
+    same = None if own else KNOWN.get((rows, columns, law))
     return UNTRIED if same is None else f"this is the model of {same!r}, whose settings were tried"
 
 

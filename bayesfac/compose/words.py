@@ -31,7 +31,7 @@ def of_matrix(recipe: Any, name: str) -> list[str]:
         "",
         f"    J = -sum_ij log p(y_ij | x_ij) - log density of all priors,   x_ij = {score}",
         "",
-        f"    y_ij ~ {law.model}",
+        f"    y_ij ~ {law.said}",
     ]
     for prior, (row, axis) in zip(sides, ROWS, strict=True):
         linked = recipe.features and axis not in recipe.unlinked
@@ -51,7 +51,7 @@ def of_tensor(recipe: Any, name: str) -> list[str]:
         "",
         "    J = -sum_c log p(y_c | x_c) - log density of all priors,   x_c = sum_k u_ik v_jk ... w_tk",
         "",
-        f"    y_c  ~ {law.model}",
+        f"    y_c  ~ {law.said}",
         f"    u_i  ~ {rows.model}",
         f"    v_j, ..., w_t likewise{rows.shared}",
         *of_couplings(recipe),

@@ -31,7 +31,8 @@ from tests.tools.by_commit import shuffled
 PRIORS = [bf.NormalWishart(), bf.Relevance(), bf.Spherical()]
 SPARSE = [bf.SpikeAndSlab(), bf.Horseshoe()]
 REAL = bf.Normal, bf.StudentT  # laws of scores that are the values themselves
-LAWS = [kind() for kind in compose.LAWS.values()] + [bf.Ordinal(thresholds="user")]
+LAWS = [kind() for kind in compose.LAWS.values()]
+LAWS += [bf.Normal(per="user"), bf.Normal(per="item"), bf.Ordinal(thresholds="user")]
 COUPLINGS = [kind() for kind in compose.COUPLINGS.values()]
 EVERY = {
     made.name + ("" if law in LAWS[:-1] else "_of_users"): made

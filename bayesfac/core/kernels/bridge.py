@@ -31,6 +31,7 @@ KERNELS = (
     "dots", "spread", "differences", "ratio_step", "solve_rows", "ordinal_loss", "proximal_loss",
     "split_counts", "product_dots", "product_spread", "solve_product_rows", "gammas", "tilted_rows",
     "descend", "descend_divergence", "lasso_pass", "positive_rows", "positive_product_rows",
+    "polya_gammas", "polya_gamma_sums",
 )  # fmt: skip
 
 SOURCES = (

@@ -1,8 +1,11 @@
-"""Random numbers in loops of Numba, from a state of one word: uniform, Gamma, binomial, cut normal ones."""
+"""Uniform, Gamma, binomial, Polya-Gamma and cut normal numbers in loops of Numba, from a state of one word."""
+
+import math
+from typing import Any
 
 import numpy as np
 
-from bayesfac.core.kernels.bridge import compiled
+from bayesfac.core.kernels.bridge import argument, compiled, result, runner, vector
 
 MEAN = 50.0  # of the binomials drawn by inversion, so that (1 - p)^n does not vanish
 LARGE = 200.0  # the mean from which halving a binomial takes less time than its inversion
@@ -10,6 +13,10 @@ LARGE = 200.0  # the mean from which halving a binomial takes less time than its
 # and the engine reports where.
 TRIES = 10_000
 SUMS = (1.0, 2.0, 3.0, 4.0)  # shapes
+HALVES = (0.5, 1.5, 2.5, 3.5, 4.5)
+CUT = 0.64  # where the two series of the Polya-Gamma density take turns
+# Behind its first term a series is at most 3 exp(-2 q) of it, where q is 2 / CUT or more
+CERTAIN = 1 - 3 * math.exp(-4 / CUT)
 
 
 @compiled
@@ -28,14 +35,23 @@ def uniform(state):
 
 
 @compiled
+def seeded(state, key, place):
+    """The state of the number at this place, so that numbers do not depend on the number of shares."""
+    seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
+    state[0] = mixed(seed + mixed(np.uint64(place) + np.uint64(1)))
+
+
+@compiled
 def _normal(state):
-    """A standard normal number, by the polar method."""
-    for _ in range(TRIES):
-        u, v = 2 * uniform(state) - 1, 2 * uniform(state) - 1
-        s = u * u + v * v
-        if 0 < s < 1:
-            return u * np.sqrt(-2 * np.log(s) / s)
-    return 0.0
+    """A standard normal number, by a direction and a radius."""
+    return np.sqrt(-2 * np.log(1 - uniform(state))) * np.cos(2 * np.pi * uniform(state))
+
+
+@compiled
+def _half_square(state):
+    """Half the square of a normal number, by a direction and the square of a radius; no try fails."""
+    cosine = np.cos(np.pi * uniform(state))
+    return -np.log(1 - uniform(state)) * cosine * cosine
 
 
 @compiled
@@ -61,14 +77,14 @@ def cut_normal(state, m, s):
 def gamma(state, shape):
     """A Gamma(shape, 1) number (Marsaglia & Tsang 2000).
 
-    For a small whole shape it is a sum of exponential numbers. Such shapes are frequent: a flat prior has
-    the shape 1, and each count adds 1.
+    For a small whole shape it is a sum of exponential numbers, and with a half there is half the square of a
+    normal number more. Such shapes are frequent: a flat prior has the shape 1, and each count adds 1.
     """
-    if shape in SUMS:
+    if shape in SUMS or shape in HALVES:
         product = 1.0
         for _ in range(int(shape)):
             product *= 1 - uniform(state)
-        return -np.log(product)
+        return (_half_square(state) if shape in HALVES else 0.0) - np.log(product)
     low = shape < 1
     d = (shape + 1 if low else shape) - 1 / 3
     c = 1 / np.sqrt(9 * d)
@@ -120,3 +136,121 @@ def _binomial_below_half(state, n, p):
             mass *= odds * (part - x + 1) / x
         total += x
     return total
+
+
+# -- Polya-Gamma numbers -----------------------------------------------------------------------------------
+@compiled
+def polya_gamma(state, c):
+    """A PG(1, c) number, exactly (Devroye 2009; Polson, Scott & Windle 2013, section 4).
+
+    It is J / 4, where J has, with z = |c| / 2, the density
+
+        cosh(z) exp(-x z^2 / 2) sum_n (-1)^n a_n(x),   a_n / a_0 = (2n + 1) exp(-n (n + 1) q)
+
+    and q = 2 / x below CUT, q = pi^2 x / 2 above. A proposal has the density of n = 0 alone: exponential
+    above CUT, inverse Gaussian below. Partial sums of the series are above and below it in turn, so few terms
+    decide whether the proposal is accepted.
+    """
+    z = abs(c) / 2
+    rate, above = np.pi**2 / 8 + z * z / 2, _share_above(z)
+    for _ in range(TRIES):
+        if uniform(state) < above:
+            x = CUT - np.log(1 - uniform(state)) / rate
+        else:
+            x = _below(state, z)
+        if under_series(uniform(state), x):
+            return x / 4
+    return -1.0
+
+
+@compiled
+def under_series(u, x):
+    """Whether u is below sum_n (-1)^n a_n / a_0 at x."""
+    if u < CERTAIN:
+        return True
+    q, part = 2 / x if x <= CUT else np.pi**2 * x / 2, 1.0
+    for n in range(1, TRIES):
+        term = (2 * n + 1) * np.exp(-n * (n + 1) * q)
+        part += term if n % 2 == 0 else -term
+        if n % 2 == 1 and u <= part:
+            return True
+        if n % 2 == 0 and u > part:
+            return False
+    return False
+
+
+@compiled
+def _share_above(z):
+    """The share of proposals above CUT; below 1e-47 if z is large, where the formula overflows."""
+    if z > 20:
+        return 0.0
+    rate, root = np.pi**2 / 8 + z * z / 2, np.sqrt(CUT / 2)
+    one, two = math.erfc((1 / CUT - z) * root), math.erfc((1 / CUT + z) * root)
+    below = (np.exp(-z) * one + np.exp(z) * two) / 2
+    return 1 / (1 + 4 / np.pi * rate * np.exp(rate * CUT) * below)
+
+
+@compiled
+def _below(state, z):
+    """An inverse Gaussian number with mean 1/z and shape 1 that is below CUT."""
+    if z * CUT < 1:  # from 1 / x, the square of a normal number that is large
+        for _ in range(TRIES):
+            e = -np.log(1 - uniform(state))
+            if e * e > -2 / CUT * np.log(1 - uniform(state)):
+                continue
+            x = CUT / (1 + CUT * e) ** 2
+            if uniform(state) < np.exp(-z * z * x / 2):
+                return x
+        return -1.0
+    for _ in range(TRIES):
+        y = 2 * _half_square(state) / z
+        x = (1 + y / 2 - np.sqrt(y + y * y / 4)) / z
+        if uniform(state) * (1 + z * x) > 1:
+            x = 1 / (z * z * x)
+        if x < CUT:
+            return x
+    return -1.0
+
+
+@compiled
+def polya_gamma_sum(state, b, c, terms, mean, variance):
+    """A sum of so many Gamma numbers, and of one with mean and variance of the rest (laws/polya_gamma.py)."""
+    w = gamma(state, mean * mean / variance) * variance / mean
+    for k in range(terms):
+        w += gamma(state, b) / (2 * np.pi**2 * (k + 0.5) ** 2 + c * c / 2)
+    return w
+
+
+@compiled
+def _polya_gammas(f, T, problem, block, blocks):
+    key = vector(f, argument(f, 0), np.int32, problem)
+    c, out = vector(f, argument(f, 1), T, problem), vector(f, result(f, 0), T, problem)
+    state = np.zeros(1, np.uint64)
+    for p in range(len(c) * block // blocks, len(c) * (block + 1) // blocks):
+        seeded(state, key, p)
+        out[p] = polya_gamma(state, np.float64(c[p]))
+
+
+@compiled
+def _polya_gamma_sums(f, T, problem, block, blocks):
+    key = vector(f, argument(f, 0), np.int32, problem)
+    c, b = vector(f, argument(f, 1), T, problem), vector(f, argument(f, 3), T, problem)
+    terms = vector(f, argument(f, 2), np.int32, problem)[0]
+    mean, variance = vector(f, argument(f, 4), T, problem), vector(f, argument(f, 5), T, problem)
+    out, state = vector(f, result(f, 0), T, problem), np.zeros(1, np.uint64)
+    for p in range(len(c) * block // blocks, len(c) * (block + 1) // blocks):
+        seeded(state, key, p)
+        rest = np.float64(mean[p]), np.float64(variance[p])
+        out[p] = polya_gamma_sum(state, np.float64(b[p]), np.float64(c[p]), terms, *rest)
+
+
+_run_polya_gammas = runner(_polya_gammas, axes=1)
+_run_polya_gamma_sums = runner(_polya_gamma_sums, axes=1)
+
+
+def polya_gammas(T: Any, slot: int) -> Any:
+    return lambda frame: _run_polya_gammas(frame, T, slot)
+
+
+def polya_gamma_sums(T: Any, slot: int) -> Any:
+    return lambda frame: _run_polya_gamma_sums(frame, T, slot)

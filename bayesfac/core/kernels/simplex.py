@@ -1,5 +1,7 @@
 """Gamma numbers, and rows of probabilities from tilted Dirichlet laws, in Numba and in JAX."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -24,6 +26,20 @@ def gammas(key: jax.Array, shape: jax.Array, rate: jax.Array) -> jax.Array:
 
     args, cost = (seed_of(key), shape, rate), EACH * len(rate)
     return bridge.call(simplex_loops.gammas, rate.dtype, [rate.shape], *args, cost=cost)[0]
+
+
+def polya_gammas(key: jax.Array, b: Any, c: jax.Array, terms: int, rest: Any) -> jax.Array:
+    """A vector of PG(b, c) numbers by Numba: exact ones for the number b = 1 of Python, and else sums of
+    Gamma numbers, of which the `rest` has this mean and this variance."""
+    from bayesfac.core.kernels import bridge, random_loops  # not at import: loads Numba
+
+    if isinstance(b, int):
+        kernel, cost, more = random_loops.polya_gammas, EACH, ()
+    else:
+        kernel, cost = random_loops.polya_gamma_sums, EACH * (terms + 1)
+        more = jnp.array([terms], jnp.int32), b.astype(c.dtype), *rest
+    given = seed_of(key), c, *more
+    return bridge.call(kernel, c.dtype, [c.shape], *given, cost=cost * len(c))[0]
 
 
 def tilted_rows(key: jax.Array, shape: jax.Array, tilt: jax.Array) -> jax.Array:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
-from bayesfac.core.kernels.random_loops import TRIES, gamma, mixed, uniform
+from bayesfac.core.kernels.random_loops import TRIES, gamma, seeded, uniform
 
 STEPS = 20  # of Newton's method, at most; the law of a row is right after any number of them
 
@@ -16,12 +16,11 @@ def _gammas(f, T, problem, block, blocks):
     shape = vector(f, argument(f, 1), T, problem)
     rate = vector(f, argument(f, 2), T, problem)
     out = vector(f, result(f, 0), T, problem)
-    seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
     state = np.zeros(1, np.uint64)
     for p in range(len(shape) * block // blocks, len(shape) * (block + 1) // blocks):
         out[p] = 0
         if shape[p] > 0:
-            state[0] = mixed(seed + mixed(np.uint64(p) + np.uint64(1)))
+            seeded(state, key, p)
             out[p] = gamma(state, np.float64(shape[p])) / np.float64(rate[p])
 
 
@@ -75,10 +74,9 @@ def _tilted_rows(f, T, problem, block, blocks):
     shape, tilt = matrix(f, argument(f, 1), T, problem), matrix(f, argument(f, 2), T, problem)
     out = matrix(f, result(f, 0), T, problem)
     n, K = shape.shape
-    seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
     state, row = np.zeros(1, np.uint64), np.zeros(K)
     for i in range(n * block // blocks, n * (block + 1) // blocks):
-        state[0] = mixed(seed + mixed(np.uint64(i) + np.uint64(1)))
+        seeded(state, key, i)
         s, total, done = shift(shape[i], tilt[i]), 0.0, 0
         for k in range(K):
             total += shape[i, k]

@@ -6,7 +6,7 @@ import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
 from bayesfac.core.kernels.numba_loops import bound
-from bayesfac.core.kernels.random_loops import binomial, mixed, uniform
+from bayesfac.core.kernels.random_loops import binomial, seeded, uniform
 
 SMALL = 8  # counts up to this are divided one by one, larger ones by a binomial for each component
 
@@ -44,7 +44,6 @@ def _split_counts(f, T, problem, block, blocks):
     by_row, K = matrix(f, result(f, 0), T, problem), A.shape[1]
     # a copy of the columns for each share: no two threads write to one column
     by_col = matrix(f, result(f, 1), T, problem)[block * len(G) : (block + 1) * len(G)]
-    seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
     state, sums = np.zeros(1, np.uint64), np.zeros(K)
     for j in range(len(G)):
         for k in range(K):
@@ -59,7 +58,7 @@ def _split_counts(f, T, problem, block, blocks):
                 total += np.float64(a[k]) * g[k]
                 sums[k] = total
             # the numbers of a cell depend on the key and its place alone, not on threads
-            state[0] = mixed(seed + mixed(np.uint64(p) + np.uint64(1)))
+            seeded(state, key, p)
             _divide(state, np.int64(y[p] + 0.5), sums, row, by_col[index[p]])
 
 

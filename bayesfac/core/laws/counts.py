@@ -11,6 +11,8 @@ from jax.scipy.special import betainc, digamma, gammaincc, gammaln, xlogy
 from numpyro.distributions import constraints
 
 from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.kernels import sparse
+from bayesfac.core.kernels.simplex import gammas
 from bayesfac.core.kernels.splitting import split_counts
 from bayesfac.core.kernels.tables import CellwiseLaw
 from bayesfac.core.math import apart, inner, normals, safe_log, uniforms
@@ -19,6 +21,7 @@ NODES, TOGETHER = (
     256,
     8,
 )  # of an integral over normal scores, and the cells for which it is computed at once
+FEW = [halves / 2 for halves in range(1, 11)]  # shapes of Gamma numbers that are sums of few
 ROUNDS = 200  # largest number of rounds of proposals; each accepts more than nine in ten
 
 
@@ -87,32 +90,39 @@ def log_gamma(key: jax.Array, shape: jax.Array) -> jax.Array:
     return jnp.log(d) + log_v + below
 
 
-class GammaOfHalves(dist.Distribution):
-    """A Gamma(halves / 2, rate) number, where `halves` is a whole number: an exponential number for each two
-    halves, and for an odd one half the square of a normal number. So no draw is rejected."""
+class GammaNumbers(dist.Distribution):
+    """Gamma(shape, rate) numbers, all of one shape, which is a number of Python or an array."""
 
     arg_constraints: dict[str, Any] = {}
     support = constraints.positive
     reparametrized_params: list[str] = []
     pytree_data_fields = ("rate",)
-    pytree_aux_fields = ("halves",)
+    pytree_aux_fields = ("shape_",)
 
-    def __init__(self, halves: int, rate: jax.Array) -> None:
-        self.halves, self.rate = halves, rate
+    def __init__(self, shape: Any, rate: jax.Array) -> None:
+        self.shape_, self.rate = shape, rate
         super().__init__(rate.shape, ())
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """On an accelerator few halves are an exponential number for each two, and for an odd one half the
+        square of a normal number, so that no draw is rejected."""
         shape, dtype = (*sample_shape, *self.batch_shape), self.rate.dtype
+        if sparse.backend() == "numba":
+            rate = jnp.broadcast_to(self.rate, shape)
+            every = jnp.full(rate.size, self.shape_, dtype)
+            return gammas(key, every, rate.ravel()).reshape(shape)
+        if self.shape_ not in FEW:
+            return jnp.exp(log_gamma(key, jnp.full(shape, self.shape_, dtype))) / self.rate
         product = jnp.ones(shape, dtype)
-        for number in range(self.halves // 2):
+        for number in range(int(self.shape_)):
             product *= 1 - uniforms(jax.random.fold_in(key, number), shape, dtype)
-        last = normals(jax.random.fold_in(key, self.halves), shape, dtype)
-        odd = 0.5 * last**2 if self.halves % 2 else 0.0
+        last = normals(jax.random.fold_in(key, len(FEW)), shape, dtype)
+        odd = 0.5 * last**2 if self.shape_ % 1 else 0.0
         # of few factors, whose product does not vanish in single precision
         return (odd - jnp.log(product)) / self.rate
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        return dist.Gamma(self.halves / 2, self.rate).log_prob(value)
+        return dist.Gamma(self.shape_, self.rate).log_prob(value)
 
 
 class PoissonTable(CellwiseLaw):

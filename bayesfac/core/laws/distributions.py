@@ -225,7 +225,7 @@ class SpreadStudentT(dist.Distribution):
     arg_constraints: dict[str, Any] = {}
     support = constraints.real
     reparametrized_params: list[str] = []
-    pytree_data_fields = ("loc", "scale", "wide")
+    pytree_data_fields: tuple[str, ...] = ("loc", "scale", "wide")
     pytree_aux_fields = ("df",)
 
     def __init__(self, df: float, loc: jax.Array, scale: Any, wide: jax.Array) -> None:
@@ -271,3 +271,30 @@ class SpreadStudentT(dist.Distribution):
         z = normals(centre, shape, self.loc.dtype)
         t = jax.random.t(noise, self.df, shape, self.loc.dtype)
         return self.loc + jnp.sqrt(self.wide) * z + self.scale * t
+
+
+class NormalOrStudentT(SpreadStudentT):
+    """`SpreadStudentT`; but where `known`, normal with the variance wide + scale^2."""
+
+    pytree_data_fields = ("loc", "scale", "wide", "known")
+
+    def __init__(self, known: jax.Array, df: float, loc: jax.Array, scale: Any, wide: Any) -> None:
+        self.known = known
+        whole = jnp.where(known, jnp.sqrt(scale**2 + wide), scale)
+        super().__init__(df, loc, whole, jnp.where(known, 0, wide))
+
+    @property
+    def variance(self) -> jax.Array:
+        return jnp.where(self.known, self.scale**2, super().variance)
+
+    def log_prob(self, value: Any) -> jax.Array:
+        own = dist.Normal(self.loc, self.scale).log_prob(value)
+        return jnp.where(self.known, own, super().log_prob(value))
+
+    def cdf(self, value: Any) -> jax.Array:
+        own = dist.Normal(self.loc, self.scale).cdf(value)
+        return jnp.where(self.known, own, super().cdf(value))
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        own = dist.Normal(self.loc, self.scale).sample(key, sample_shape)
+        return jnp.where(self.known, own, super().sample(key, sample_shape))

@@ -296,9 +296,14 @@ def as_normal(
     return x + first / weight, weight
 
 
+def alone(variance: jax.Array, weight: Any) -> jax.Array:
+    """The variance of the product at each cell of this variance and weight, if it were left out."""
+    return variance / (1 - jnp.minimum(weight * variance, SHARE))
+
+
 def left_out(variance: jax.Array, weight: Any) -> jax.Array:
     """The mean variance of the products at cells of this variance and weight, if each were left out."""
-    return jnp.mean(variance / (1 - jnp.minimum(weight * variance, SHARE)))
+    return jnp.mean(alone(variance, weight))
 
 
 def fitted(side: Side, h: Any) -> Side:

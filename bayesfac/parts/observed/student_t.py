@@ -16,13 +16,11 @@ import numpyro.distributions as dist
 
 from bayesfac.core import checks
 from bayesfac.core.laws import beliefs
-from bayesfac.core.laws.counts import GammaOfHalves, LogGamma
+from bayesfac.core.laws.counts import GammaNumbers
 from bayesfac.core.laws.distributions import SpreadStudentT
 from bayesfac.core.laws.empirical_bayes import Evidence, Seen, left_out
 from bayesfac.core.math import total
 from bayesfac.parts.observed.normal import Normal
-
-WHOLE = range(3, 10)  # degrees of freedom for which w is a sum of few numbers
 
 
 class StudentT(Normal):
@@ -68,13 +66,10 @@ class StudentT(Normal):
             return J
         return J + h.alpha_rate * alpha - (h.alpha_shape - 1) * jnp.log(alpha)
 
-    def augment(self, p: Any, x: jax.Array, data: Any, h: Any) -> dist.Distribution:
-        """w given the rest. For a general nu it is the exponential of a number that is drawn fast."""
+    def augment(self, p: Any, x: jax.Array, data: Any, h: Any) -> GammaNumbers:
+        """w given the rest."""
         square = self.precision(p, h) * self.rest(x, data, h) ** 2
-        if h.nu in WHOLE:
-            return GammaOfHalves(int(h.nu) + 1, (h.nu + square) / 2)
-        law = LogGamma((h.nu + 1) / 2, (h.nu + square) / 2)
-        return dist.TransformedDistribution(law, dist.transforms.ExpTransform())
+        return GammaNumbers((h.nu + 1) / 2, (h.nu + square) / 2)
 
     def touching(self, p: Any, x: jax.Array, data: Any, h: Any) -> jax.Array:
         """E w given the rest."""

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from bayesfac.core.data.cells import Cells, Query
+from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.counts import (
-    GammaOfHalves,
+    GammaNumbers,
     LogGamma,
     PoissonTable,
     UnsurePoisson,
@@ -88,11 +89,15 @@ def test_counts_with_an_unsure_rate(spread):
     assert abs(drawn.var() / right.var() - 1) < 0.06
 
 
-@pytest.mark.parametrize("halves", [1, 2, 5, 10])
-def test_gamma_numbers_of_halves(halves):
-    law = GammaOfHalves(halves, jnp.full(20_000, 2.5, jnp.float32))
-    drawn = law.sample(KEY)
+@pytest.mark.parametrize("backend", ["numba", "jax"])
+@pytest.mark.parametrize("shape", [0.5, 1.0, 2.5, 5.0, 1.7])
+def test_gamma_numbers_of_one_shape(shape, backend):
+    law, right = (
+        GammaNumbers(shape, jnp.full(20_000, 2.5, jnp.float32)),
+        stats.gamma(shape, scale=0.4),
+    )
+    with sparse.use(backend):
+        drawn = law.sample(KEY)
     assert drawn.dtype == jnp.float32 and (drawn > 0).all()
-    assert stats.kstest(drawn, stats.gamma(halves / 2, scale=1 / 2.5).cdf).pvalue > 0.001
-    known = stats.gamma(halves / 2, scale=1 / 2.5).logpdf(drawn[:3])
-    np.testing.assert_allclose(law.log_prob(drawn)[:3], known, rtol=1e-5)
+    assert stats.kstest(drawn, right.cdf).pvalue > 0.001
+    np.testing.assert_allclose(law.log_prob(drawn)[:3], right.logpdf(drawn[:3]), rtol=1e-5)
