@@ -206,6 +206,11 @@ def _check_positive(rows: Prior, columns: Prior | None, observed: Law, biases: b
             "scores are then the values themselves, and not levels, log odds or log means. bf.Normal() takes "
             "levels, 0 and 1, and counts as real values; bf.methods() has models of counts"
         )
+    if getattr(observed, "per", None):
+        raise ValueError(
+            f"Expected one noise with bf.NonNegative(), got {observed}: its fits begin with one precision of "
+            "the noise. bf.StudentT() takes some values less seriously"
+        )
     if biases:
         raise ValueError(
             "Expected biases=False with bf.NonNegative(), got True: a bias may have any sign, so a score "

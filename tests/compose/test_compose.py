@@ -47,7 +47,8 @@ EVERY |= {
 EVERY |= {
     made.name: made
     for rows, law in product([*PRIORS, *SPARSE, bf.NonNegative()], LAWS)
-    if not law.has_draws and (type(law) in REAL or not rows.positive)
+    if not law.has_draws
+    and not (rows.positive and (type(law) not in REAL or getattr(law, "per", None)))
     for made in [bf.factorization(rows, observed=law, structure="tensor")]
 }
 EVERY |= {

@@ -1,4 +1,4 @@
-"""Uniform, Gamma, binomial, Polya-Gamma and cut normal numbers in loops of Numba, from a state of one word."""
+"""Uniform, Gamma, binomial, Polya-Gamma and cut normal numbers in loops of Numba, from one word of state."""
 
 import math
 from typing import Any
