@@ -116,8 +116,8 @@ def test_the_contract_of_every_combination(name, check, key):
     ],
 )
 def test_sweeps_of_rows_that_depend_on_one_another_leave_the_prior_alone(name):
-    """Geweke's joint test. Of about 16 statistics one exceeds 4.5 by chance once in 9,000 runs."""
-    z = z_scores(EVERY[name], {})
+    """Geweke's joint test. 400 chains have too few: precisions of biases mix slowly and have long tails."""
+    z = z_scores(EVERY[name], {}, chains=1600)
     assert np.abs(z).max() < THRESHOLD, f"z scores up to {np.abs(z).max():.1f}"
 
 
