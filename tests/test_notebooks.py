@@ -54,7 +54,7 @@ def test_a_script_is_run_without_messages(tmp_path):
     """In a process of its own: an import of ipykernel makes this one look like a notebook."""
     (tmp_path / "two.py").write_text(
         "# %% [markdown]\n# # Two\n\n# %%\nimport sys, os\n\nprint(1 + 1, len(os.listdir()))\n"
-        'print("/home/ann", file=sys.stderr)\n'
+        'print("a warning", file=sys.stderr)\n'
     )
     code = "import sys, pathlib; sys.path.insert(0, sys.argv[1]); import notebooks; "
     code += "notebooks.FOLDER = pathlib.Path(sys.argv[2]); notebooks.main(['two'])"

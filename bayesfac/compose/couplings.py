@@ -1,8 +1,8 @@
 """How rows depend on one another along their axis, as a user adds it to a prior: `bf.Relevance() +
 bf.Graph()`.
 
-Each coupling is a record of its setting, and makes the part `Factor.along` (`parts/along.py`). Alone, as in
-`rows=bf.RandomWalk()`, it stands for `NormalWishart() + ...`.
+Each coupling is a record of its setting, and makes the part `Factor.along` (`parts/rows/along.py`). Alone, as
+in `rows=bf.RandomWalk()`, it stands for `NormalWishart() + ...`.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from bayesfac.compose.priors import Prior, Sparse
 from bayesfac.core import checks
-from bayesfac.parts import along
+from bayesfac.parts.rows import along
 
 
 @dataclass(frozen=True)

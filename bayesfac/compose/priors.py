@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from bayesfac.core import checks
-from bayesfac.parts import mixtures
 from bayesfac.parts import priors as usual
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Given, Wishart
+from bayesfac.parts.rows import mixtures
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class SpikeAndSlab(Sparse):
 @dataclass(frozen=True)
 class Horseshoe(Sparse):
     """Rows about zero whose entries are small, or hardly shrunken: the regularised horseshoe (Piironen &
-    Vehtari, EJS 2017), with the scales of entries on a grid of 14 (`parts/mixtures.py`).
+    Vehtari, EJS 2017), with the scales of entries on a grid of 14 (`parts/rows/mixtures.py`).
 
     Parameters
     ----------

@@ -14,7 +14,6 @@ import numpyro.distributions as dist
 from bayesfac.core.laws import beliefs
 from bayesfac.core.laws import link_beliefs as link
 from bayesfac.core.laws.beliefs import Belief
-from bayesfac.parts import mixtures
 from bayesfac.parts.factors import (
     Factor,
     Factors,
@@ -24,6 +23,7 @@ from bayesfac.parts.factors import (
     ridges,
     sharing,
 )
+from bayesfac.parts.rows import mixtures
 from bayesfac.parts.sites import get, put
 
 

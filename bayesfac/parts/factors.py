@@ -27,9 +27,9 @@ from bayesfac.core.laws.distributions import HalfNormal
 from bayesfac.core.laws.links import Links, ridge_energy
 from bayesfac.core.laws.normal_wishart import normal_rows
 from bayesfac.core.math import prior_mean
-from bayesfac.parts import mixtures
-from bayesfac.parts.coupled import CoupledPrior
 from bayesfac.parts.precisions import Precision
+from bayesfac.parts.rows import mixtures
+from bayesfac.parts.rows.coupled import CoupledPrior
 from bayesfac.parts.sites import get, put
 
 
@@ -45,7 +45,7 @@ class Factor(NamedTuple):
     bias: bool = False
     level: str = ""
     mixture: Any = None  # Mixture, of entries; it has no mean and no link
-    along: Any = None  # how rows depend on one another (`along.py`); None: they do not
+    along: Any = None  # how rows depend on one another (`rows/along.py`); None: they do not
     positive: bool = False  # rows about zero, cut to entries of at least 0; P is diagonal
 
     def width(self, h: Any) -> int:

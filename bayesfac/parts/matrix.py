@@ -37,8 +37,8 @@ from bayesfac.core.laws.distributions import GaussianRows
 from bayesfac.core.math import bilinear, inner, pick, products
 from bayesfac.parts import factor_beliefs as law
 from bayesfac.parts import scales
-from bayesfac.parts.coupled import CoupledRows
 from bayesfac.parts.factors import Factor, new_bias, new_row
+from bayesfac.parts.rows.coupled import CoupledRows
 from bayesfac.parts.sites import get, put
 
 CELLS = 5000  # number of cells whose predictions a probe sums

@@ -21,8 +21,8 @@ from bayesfac.core.laws.beliefs import doubled, half, inverse, second, square, t
 from bayesfac.core.laws.distributions import GaussianRows, NormalRows
 from bayesfac.core.multilinear import multilinear, multiplied, others
 from bayesfac.parts import factor_beliefs as law
-from bayesfac.parts.coupled import CoupledRows
 from bayesfac.parts.factors import Factor, new_row
+from bayesfac.parts.rows.coupled import CoupledRows
 from bayesfac.parts.scales import Groups
 from bayesfac.parts.sites import get, put
 

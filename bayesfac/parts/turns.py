@@ -1,9 +1,10 @@
 """Rotations of two components in both factors of a matrix: u.v stays, but not the law of sparse rows.
 
-Rows with the law of a mixture (`mixtures.py`) have few large entries in some coordinates alone. Conditionals
-move all rows of one factor at a time, so they turn the coordinates slowly. Here disjoint pairs of components
-are turned by a random angle, each with a Metropolis step. A rotation has the Jacobian 1; rows with a given
-round precision keep their density, and so do rows whose Wishart precision and mean turn with them.
+Rows with the law of a mixture (`rows/mixtures.py`) have few large entries in some coordinates alone. Their
+conditionals move all rows of one factor at a time, so they turn the coordinates slowly. Here disjoint pairs
+of components are turned by a random angle, each with a Metropolis step. A rotation has the Jacobian 1. Rows
+with a given round precision keep their density, and so do rows whose Wishart precision and mean turn with
+them.
 """
 
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bayesfac.parts import mixtures
 from bayesfac.parts.factors import Factor, Factors
+from bayesfac.parts.rows import mixtures
 from bayesfac.parts.scales import carried, free
 from bayesfac.parts.sites import get, put
 

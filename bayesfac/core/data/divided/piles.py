@@ -175,7 +175,7 @@ class Piles:
             for part, pile in self.of.pop(side).items():
                 y = pile.y.astype(jax.dtypes.canonicalize_dtype(np.float64), copy=False)
                 share = pile.share(ptr, self.place[side], side, chunks)
-                views[part].append(Ratings.tree_unflatten(frame, (share, y, {})))
+                views[part].append(Ratings.tree_unflatten(frame, (share, y, {}, {})))
         return {part: Divided(*both) for part, both in views.items()}
 
 
@@ -213,7 +213,7 @@ def deal(
     users, items = labels["user"], labels["item"]
     shown = Frame(users, items, levels, np.zeros(0, int), summary)  # type: ignore[arg-type]
     here = piles.divided(shown)
-    rest: Any = summary, None, "", {}, piles.counts, some, here, mesh.size, digest
+    rest: Any = summary, None, "", {}, {}, piles.counts, some, here, mesh.size, digest
     return LargeRatings(LargeFrame(users, items, levels, shown.origin, *rest))
 
 

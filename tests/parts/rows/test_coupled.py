@@ -13,9 +13,9 @@ import bayesfac as bf
 from bayesfac.core.data import edges
 from bayesfac.core.data.cells import Cells
 from bayesfac.parts import along, factors
-from bayesfac.parts.coupled import CoupledPrior, CoupledRows
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Wishart
+from bayesfac.parts.rows.coupled import CoupledPrior, CoupledRows
 
 n, K, m = 5, 2, 4
 SETTINGS = SimpleNamespace(step=0.6, correlation=0.7, strength=1.4, beta0=0.5, n_components=K)

@@ -10,9 +10,9 @@ from scipy.stats import ks_2samp, kstest, norm
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import settle
-from bayesfac.parts import mixtures
 from bayesfac.parts.estimate import of_mixture, varimax
-from bayesfac.parts.mixtures import Horseshoe, SpikeAndSlab
+from bayesfac.parts.rows import mixtures
+from bayesfac.parts.rows.mixtures import Horseshoe, SpikeAndSlab
 from bayesfac.parts.sites import put
 
 ROWS = 4000

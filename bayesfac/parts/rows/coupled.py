@@ -22,7 +22,7 @@ from bayesfac.core.kernels import sparse
 from bayesfac.core.laws.beliefs import half, square, whole
 from bayesfac.core.laws.distributions import NormalRows
 from bayesfac.core.math import normals
-from bayesfac.parts.along import Q
+from bayesfac.parts.rows.along import Q
 
 
 class CoupledPrior(dist.Distribution):
