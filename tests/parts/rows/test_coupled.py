@@ -12,9 +12,10 @@ import pytest
 import bayesfac as bf
 from bayesfac.core.data import edges
 from bayesfac.core.data.cells import Cells
-from bayesfac.parts import along, factors
+from bayesfac.parts import factors
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Wishart
+from bayesfac.parts.rows import along
 from bayesfac.parts.rows.coupled import CoupledPrior, CoupledRows
 
 n, K, m = 5, 2, 4
