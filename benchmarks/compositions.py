@@ -1,17 +1,15 @@
 """Factorizations by `bf.factorization`, beside `bpmf`: a random tenth of the ratings is held out.
 
-sweeps    ms a Gibbs sweep of each law, as a ratio to `bpmf`'s in the same process: differences of long and
-          short runs of one chain, all in turn, the median of the repeats
+sweeps    ms a Gibbs sweep of each model, all in turn in one process, and its ratio to `bpmf`'s
 scores    held-out RMSE, log score and coverage of 90 % intervals of 2 x 300 draws, with nothing set but the
           number of components. `Bernoulli` and `NegativeBinomial` have other outcomes, and are not scored
 """
 
-import statistics
-import time
 from typing import Any
 
 import numpy as np
 from common import arguments, hold_cores, report, surroundings, table
+from common.sweeps import in_turn
 
 import bayesfac as bf
 
@@ -23,6 +21,10 @@ MODELS: dict[str, Any] = {
     "normal, biases": bf.factorization(N, biases=True),
     "relevance": bf.factorization(bf.Relevance()),
     "spherical, biases": bf.factorization(bf.Spherical(), biases=True),
+    "spike and slab": bf.factorization(N, bf.SpikeAndSlab()),
+    "horseshoe": bf.factorization(N, bf.Horseshoe()),
+    "noise of items": bf.factorization(N, observed=bf.Normal(per="item")),
+    "noise of users": bf.factorization(N, observed=bf.Normal(per="user")),
     "Student's t": bf.factorization(N, observed=bf.StudentT()),
     "ordinal": bf.factorization(N, observed=bf.Ordinal(thresholds="user")),
     "ordinal, biases": bf.factorization(N, observed=bf.Ordinal(thresholds="user"), biases=True),
@@ -40,26 +42,18 @@ def outcomes(name: str, data: bf.Ratings) -> bf.Ratings:
     return bf.Ratings(frame) if name in ("0 and 1", "counts") else data
 
 
-def sweep(name: str, data: bf.Ratings, K: int, count: int) -> float:
-    """Seconds of one Gibbs fit of so many sweeps after the first."""
-    engine = bf.Gibbs(1, count, 1)
-    begun = time.perf_counter()
-    settings = {"scale_user": 0.3, "scale_item": 0.3} if "spherical" in name else {}
-    bf.fit(MODELS[name], data, engine, n_components=K, progress=False, **settings)
-    return time.perf_counter() - begun
-
-
-def sweeps(data: bf.Ratings, K: int, repeats: int, length: int) -> dict[str, float]:
-    """ms a sweep of every model; each program is compiled before the first timing."""
-    held = {name: outcomes(name, data) for name in MODELS}
-    for name in MODELS:
-        sweep(name, held[name], K, length), sweep(name, held[name], K, 3 * length)
-    found: dict[str, list[float]] = {name: [] for name in MODELS}
-    for _ in range(repeats):
-        for name in MODELS:
-            short, long = (sweep(name, held[name], K, n) for n in (length, 3 * length))
-            found[name].append((long - short) / (2 * length))
-    return {name: 1000 * statistics.median(each) for name, each in found.items()}
+def sweeps(data: bf.Ratings, K: int, repeats: int, length: int) -> dict[str, dict[str, float]]:
+    """ms a sweep of every model."""
+    given = {"scale_user": 0.3, "scale_item": 0.3}
+    models = {
+        name: (
+            model,
+            outcomes(name, data),
+            {"n_components": K} | (given if "spherical" in name else {}),
+        )
+        for name, model in MODELS.items()
+    }
+    return in_turn(models, repeats, length)
 
 
 def score(name: str, data: bf.Ratings, K: int, draws: int) -> dict[str, float]:
@@ -88,9 +82,8 @@ def main() -> None:
     K = 3 if args.quick else args.components
     found: dict[str, dict[str, Any]] = {name: {} for name in MODELS}
     if "sweeps" in args.parts:
-        ms = sweeps(data, K, 1 if args.quick else args.repeats, 5 if args.quick else 50)
-        for name, each in ms.items():
-            found[name] |= {"ms a sweep": each, "times bpmf": each / ms["bpmf"]}
+        timed = sweeps(data, K, 1 if args.quick else args.repeats, 5 if args.quick else 50)
+        found = {name: found[name] | each for name, each in timed.items()}
     if "scores" in args.parts:
         for name in SCORED:
             found[name] |= score(name, data, K, 20 if args.quick else 300)

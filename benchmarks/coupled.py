@@ -9,12 +9,11 @@ sweeps    ms a Gibbs sweep beside `bpmf`'s in the same process: differences of l
           chain, all in turn, the median of the repeats; each user has ten random friends
 """
 
-import statistics
-import time
 from typing import Any
 
 import numpy as np
 from common import arguments, hold_cores, report, surroundings, table
+from common.sweeps import in_turn
 
 import bayesfac as bf
 
@@ -92,7 +91,7 @@ def friends(draws: int, users: int = 300, items: int = 80) -> dict[str, Any]:
 
 
 def sweeps(data: bf.Ratings, K: int, repeats: int, length: int) -> dict[str, Any]:
-    """ms a sweep; each program is compiled before the first timing."""
+    """ms a sweep of every model."""
     rng = np.random.default_rng(0)
     ends = rng.integers(0, data.n_users, (5 * data.n_users, 2))
     joined = bf.Ratings(data, user_graph=np.asarray(data.users)[ends])
@@ -104,20 +103,10 @@ def sweeps(data: bf.Ratings, K: int, repeats: int, length: int) -> dict[str, Any
         "graph, strength 10": bf.factorization(bf.Graph(10.0)),
     }
 
-    def seconds(model: Any, count: int) -> float:
-        begun = time.perf_counter()
-        bf.fit(model, joined, bf.Gibbs(1, count, 1), n_components=K, progress=False)
-        return time.perf_counter() - begun
-
-    for model in models.values():
-        seconds(model, length), seconds(model, 3 * length)
-    found: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(repeats):
-        for name, model in models.items():
-            short, long = (seconds(model, n) for n in (length, 3 * length))
-            found[name].append((long - short) / (2 * length))
-    ms = {name: 1000 * statistics.median(each) for name, each in found.items()}
-    return {n: {"ms a sweep": x, "times bpmf": x / ms["bpmf"]} for n, x in ms.items()}
+    given = {"n_components": K}
+    return in_turn(
+        {name: (model, joined, given) for name, model in models.items()}, repeats, length
+    )
 
 
 def main() -> None:

@@ -2,17 +2,16 @@
 
 scores    of a random tenth of the cells, held out of a made-up table (amounts x spectra with noise, of which
           a half is missing) and of a data set: RMSE, coverage of 90 % intervals, seconds with compilation
-sweeps    ms a Gibbs sweep on the data set, as a ratio to `bpmf`'s: differences of long and short runs of one
-          chain, in turn, the median of the repeats
+sweeps    ms a Gibbs sweep on the data set, all in turn in one process, and its ratio to `bpmf`'s
 """
 
-import statistics
 import time
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from common import arguments, hold_cores, report, surroundings, table
+from common.sweeps import in_turn
 from sklearn.decomposition import NMF
 
 import bayesfac as bf
@@ -20,10 +19,10 @@ import bayesfac as bf
 PARTS = ("scores", "sweeps")
 N = bf.NonNegative()
 MODELS: dict[str, Any] = {
+    "bpmf": "bpmf",
     "NonNegative": bf.factorization(N),
     "NonNegative, Student's t": bf.factorization(N, observed=bf.StudentT()),
     "NonNegative x NormalWishart": bf.factorization(N, bf.NormalWishart()),
-    "bpmf": "bpmf",
 }
 
 
@@ -69,29 +68,6 @@ def zeros(train: bf.Ratings, test: bf.Ratings, K: int) -> dict[str, Any]:
     return {"model": "scikit-learn, zeros", "engine": "", "RMSE": error, "seconds": spent}
 
 
-def sweep(name: str, data: bf.Ratings, K: int, count: int) -> float:
-    """Seconds of one Gibbs fit of so many sweeps after the first."""
-    begun = time.perf_counter()
-    bf.fit(MODELS[name], data, bf.Gibbs(1, count, 1), n_components=K, progress=False)
-    return time.perf_counter() - begun
-
-
-def sweeps(data: bf.Ratings, K: int, repeats: int, length: int) -> list[dict[str, Any]]:
-    """ms a sweep of every model; each program is compiled before the first timing."""
-    for name in MODELS:
-        sweep(name, data, K, length), sweep(name, data, K, 3 * length)
-    found: dict[str, list[float]] = {name: [] for name in MODELS}
-    for _ in range(repeats):
-        for name in MODELS:
-            short, long = (sweep(name, data, K, n) for n in (length, 3 * length))
-            found[name].append((long - short) / (2 * length))
-    ms = {name: 1000 * statistics.median(each) for name, each in found.items()}
-    return [
-        {"model": name, "ms a sweep": each, "times bpmf": each / ms["bpmf"]}
-        for name, each in ms.items()
-    ]
-
-
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
@@ -109,8 +85,9 @@ def main() -> None:
         found += [{"table": t} | row for t, one in sets.items() for row in scores(*one, draws)]
     if "sweeps" in args.parts:
         length = 5 if args.quick else 30
-        timed = sweeps(data, K, 1 if args.quick else args.repeats, length)
-        found += [{"table": "data"} | row for row in timed]
+        models = {name: (model, data, {"n_components": K}) for name, model in MODELS.items()}
+        timed = in_turn(models, 1 if args.quick else args.repeats, length)
+        found += [{"table": "data", "model": name} | each for name, each in timed.items()]
     columns = dict.fromkeys(what for each in found for what in each)
     shown = lambda x: f"{x:.4g}" if isinstance(x, float) else x  # noqa: E731
     rows = [{what: shown(each.get(what, "")) for what in columns} for each in found]

@@ -35,6 +35,7 @@ OPTIONS = {
     "trust": ["--parts"],
     "compositions": ["--parts", "--data", "--components", "--repeats"],
     "coupled": ["--parts", "--data", "--components", "--repeats"],
+    "sparse_rows": ["--seeds", "--draws"],
     "nonnegative": ["--parts", "--data", "--components", "--repeats"],
     "processes": [
         "--data",
@@ -132,6 +133,7 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("nuts", ["pmf, K = 3, seed 0", "emmmf, K = 3", "effective, least", "diverging"]),
         ("compositions", ["times bpmf", "Student's t", "log score"]),
         ("coupled", ["random walk", "months of few cells", "strength", "times bpmf"]),
+        ("sparse_rows", ["spike and slab", "recall", "seconds"]),
         ("nonnegative", ["scikit-learn, zeros", "90 % hold", "times bpmf"]),
         ("rank", ["made up, 0, ard_mf, 6", "ratings, 0, bpmf, 5", "in use"]),
         ("sweeps", ["exponent, himls, rows", "exponent, himlsd, clusters", "heres, p = 10"]),

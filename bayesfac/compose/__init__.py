@@ -15,18 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bayesfac.compose.couplings import (
-    COUPLINGS,
-    Coupled,
-    Coupling,
-    Graph,
-)
-from bayesfac.compose.couplings import (
-    AutoRegressive as AutoRegressive,
-)
-from bayesfac.compose.couplings import (
-    RandomWalk as RandomWalk,
-)
+from bayesfac.compose.couplings import AutoRegressive, Coupled, Coupling, Graph, RandomWalk
 from bayesfac.compose.laws import Bernoulli, Law, NegativeBinomial, Normal, Ordinal, StudentT
 from bayesfac.compose.priors import (
     Horseshoe,
@@ -47,6 +36,7 @@ PRIORS = {
     kind.__name__: kind
     for kind in (NormalWishart, Relevance, Spherical, SpikeAndSlab, Horseshoe, NonNegative)
 }
+COUPLINGS = {kind.__name__: kind for kind in (RandomWalk, AutoRegressive, Graph)}
 LAWS = {kind.__name__: kind for kind in (Normal, StudentT, Ordinal, Bernoulli, NegativeBinomial)}
 
 

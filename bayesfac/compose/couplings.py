@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from bayesfac.compose.priors import Prior, Sparse
 from bayesfac.core import checks
+from bayesfac.core.errors import Settings
 from bayesfac.parts.rows import along
 
 
@@ -23,9 +24,14 @@ class Coupled:
     prior: Prior
     along: "Coupling"
 
+    def __add__(self, other: Any) -> "Coupled":
+        raise TypeError(
+            f"Expected one of RandomWalk, AutoRegressive and Graph, got {self.along} + {other}"
+        )
+
 
 @dataclass(frozen=True)
-class Coupling(ABC):
+class Coupling(Settings, ABC):
     """What all couplings have; the only field of each is its setting."""
 
     cite: ClassVar[str]
@@ -39,6 +45,8 @@ class Coupling(ABC):
                 f"Expected a prior of normal rows to add {self} to, got {prior}: bf.Relevance() takes it"
             )
         return Coupled(prior, self) if isinstance(prior, Prior) else NotImplemented
+
+    __add__ = __radd__
 
     def setting(self, axis: str) -> tuple[str, float | None]:
         """The name of the setting and its default; without an axis, of all modes of a tensor."""
@@ -182,6 +190,3 @@ class Graph(Coupling):
 
     def choices(self, n: int) -> Sequence[float]:
         return [10 ** (k / 2) for k in range(-3, 4)]
-
-
-COUPLINGS = {kind.__name__: kind for kind in (RandomWalk, AutoRegressive, Graph)}

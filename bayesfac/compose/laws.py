@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesfac.core import checks
 from bayesfac.core.data.ratings import Ratings, few_ratings
+from bayesfac.core.errors import Settings
 from bayesfac.core.laws.ordinal import levelled
 from bayesfac.parts.estimate import noise_choices
 from bayesfac.parts.observed import bernoulli, negative_binomial, noises, student_t
@@ -22,7 +23,7 @@ from bayesfac.parts.observed import thresholds as cuts
 
 
 @dataclass(frozen=True)
-class Law(ABC):
+class Law(Settings, ABC):
     """What all laws have."""
 
     cite: ClassVar[str]

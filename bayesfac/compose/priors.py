@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from bayesfac.core import checks
+from bayesfac.core.errors import Settings
 from bayesfac.parts import priors as usual
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.precisions import Gammas, Given, Wishart
@@ -16,7 +17,7 @@ from bayesfac.parts.rows import mixtures
 
 
 @dataclass(frozen=True)
-class Prior(ABC):
+class Prior(Settings, ABC):
     """What all priors of rows have."""
 
     cite: ClassVar[str]

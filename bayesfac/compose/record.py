@@ -299,7 +299,7 @@ def settings(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
     found: dict[str, Any] = {"n_components": recipe.n_components}
     for axis, prior in recipe.sides.items():
         for name, value in prior.settings(axis).items():
-            if found.setdefault(name, value) != value:
+            if (other := found.setdefault(name, value)) is not value and other != value:
                 raise ValueError(
                     f"Expected the same {name} for rows and columns, got {found[name]} and {value}: a "
                     "factorization has one setting of each name"

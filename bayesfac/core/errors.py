@@ -3,7 +3,8 @@
 import difflib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import fields
+from typing import Any, Self
 
 
 class BayesfacError(Exception):
@@ -77,6 +78,15 @@ def check_names(what: str, names: Iterable[str], known: Collection[str]) -> None
     for name in names:
         if name not in known:
             raise UnknownName(unknown(what, name, known))
+
+
+class Settings:
+    """The base of records of settings: an unknown one raises an error that names the nearest one."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        kind: Any = cls
+        check_names(f"setting of {cls.__name__}", named, [field.name for field in fields(kind)])
+        return super().__new__(cls)
 
 
 @contextmanager

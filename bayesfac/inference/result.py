@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from bayesfac.core import checks
 from bayesfac.core.data.cells import Query
 from bayesfac.core.data.reading import same_labels
-from bayesfac.core.errors import NumericalError, check_names
+from bayesfac.core.errors import NumericalError, Settings
 from bayesfac.core.kernels import sparse
 from bayesfac.core.method import Method, flattened, from_sites, sites
 from bayesfac.core.programs import apart, bare
@@ -101,13 +101,8 @@ def start_from(init: Any, coords: Mapping[str, Any]) -> Any:
     )
 
 
-class Engine:
-    """The base of all engines: an unknown setting raises an error that names the nearest one."""
-
-    def __new__(cls, *given: Any, **named: Any) -> Self:
-        kind: Any = cls
-        check_names(f"setting of {cls.__name__}", named, [field.name for field in fields(kind)])
-        return super().__new__(cls)
+class Engine(Settings):
+    """The base of all engines."""
 
 
 def unused(start: Any, result: "Result") -> list[str]:

@@ -73,7 +73,7 @@ def estimated(
         if f.precision.site:
             found[f.precision.site] = f.precision.value(side.precision)
         if f.mixture:
-            found |= of_mixture(put(p, {f.rows: side.mean}), f, h)
+            found |= fitted_mixture(put(p, {f.rows: side.mean}), f, h)
         if f.groups(p):
             found |= dict(zip(links(f), (side.B, side.ridge), strict=True))
     return found, own
@@ -134,7 +134,7 @@ def varimax(rows: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, TURNS, step, jnp.eye(rows.shape[1], dtype=rows.dtype))
 
 
-def of_mixture(p: Any, f: Factor, h: Any) -> dict[str, Any]:
+def fitted_mixture(p: Any, f: Factor, h: Any) -> dict[str, Any]:
     """The precision and the share of a mixture that fit its rows, by EM."""
     start = 1 / (jnp.mean(get(p, f.rows) ** 2, 0) + jnp.finfo(jnp.float32).tiny)
     sites = {f.precision.site: start} | (

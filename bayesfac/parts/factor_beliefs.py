@@ -145,9 +145,8 @@ def energy(every: Factors, q: Any, data: Any, h: Any) -> jax.Array:
         S, N = of_belief(every, f, q, data, h)
         P, logdet = f.precision.believed(get(q, f.precision.site), h, len(S))
         if f.mixture:  # each scale is at its best law
-            S = f.precision.prior(h, len(P))[0]
-            total -= mixtures.log_density(*entries(f, q, h))
-            total += f.mixture.prior(get(q, f.mixture.site), h)
+            S, each = f.precision.prior(h, len(P))[0], entries(f, q, h)
+            total += f.mixture.energy(each[1], h) - mixtures.log_density(*each)
         total += 0.5 * (jnp.sum(P * S) - N * logdet)
     for site, own in ridges(every, q).items():
         size = sum(get(q, B)["mean"].size for _, B in own)

@@ -6,13 +6,15 @@ The features x_i shift the mean of a row, as in Macau (Simm, Arany, Zakeri et al
 in several groups, each with its own B and ridge, whose keys end with the name of the axis. All factors that
 name the same precision P share it. What J knows of P is S and N of `precisions.py`, here
 
-    S = sum_i r_i r_i' (or R'QR) + beta0 mu mu' + ridge B'B,   r_i = u_i - mu - B'x_i
+    S = sum_i r_i r_i' + beta0 mu mu' + ridge B'B,   r_i = u_i - mu - B'x_i
     N = rows + 1 for mu + features, the rows of B
 
-A `level` is a mean whose law does not depend on P: N(0, scale_level^2). If P is diagonal and there is no
-mean, rows may be cut to entries of at least 0. Their density is then 2^K times as large, and S and N stay.
+summed over the factors that share P. Everything in this file holds for all laws of P. If rows depend on one
+another along their axis, S has R'QR in place of the sum of r_i r_i' (`rows/coupled.py`).
 
-summed over the factors that share P. Everything in this file holds for all laws of P.
+A `level` is a mean whose law does not depend on P: N(0, scale_level^2). If P is diagonal and there is no
+mean, rows may be cut to entries of at least 0: their density is then 2^K times as large, and S and N stay.
+Or entries may be mixtures (`rows/mixtures.py`): then S has sum_i w_ik r_ik^2, given their scales.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -166,9 +168,8 @@ def energy(every: Factors, p: Any, data: Any, h: Any) -> jax.Array:
         S, N = of_precision(every, f, p, data, h)
         P, logdet = f.precision.of(get(p, f.precision.site), h, len(S))
         if f.mixture:
-            S = f.precision.prior(h, len(P))[0]
-            total -= mixtures.log_density(*f.entries(p, h))
-            total += f.mixture.energy(get(p, f.mixture.site), h)
+            S, entries = f.precision.prior(h, len(P))[0], f.entries(p, h)
+            total += f.mixture.energy(entries[1], h) - mixtures.log_density(*entries)
         total += 0.5 * (jnp.sum(P * S) - N * logdet)
     for site, own in ridges(every, p).items():
         size, ridge = sum(get(p, link).size for _, link in own), get(p, site)
@@ -219,9 +220,8 @@ def of_mixture(site: str, f: Factor, p: Any, h: Any) -> mixtures.Through:
     def log_density(value: jax.Array) -> jax.Array:
         q = put(p, {site: value})
         P, logdet = f.precision.of(get(q, f.precision.site), h, f.width(h))
-        log = 0.5 * ((N0 + len(f.table(p))) * logdet - jnp.sum(P * S0))
-        log -= f.mixture.energy(get(q, f.mixture.site), h)
-        return log + mixtures.log_density(*f.entries(q, h))
+        log, entries = 0.5 * ((N0 + len(f.table(p))) * logdet - jnp.sum(P * S0)), f.entries(q, h)
+        return log - f.mixture.energy(entries[1], h) + mixtures.log_density(*entries)
 
     return mixtures.Through(given, f.entries(p, h), log_density, get(p, site).shape)
 

@@ -21,7 +21,7 @@ TURNS = 4  # angles that each pair tries in a sweep
 LEAST, MOST = 0.005, 0.8  # between which the logarithm of an angle's scale is uniform
 
 
-def turns(every: Factors, main: Factors) -> bool:
+def possible(every: Factors, main: Factors) -> bool:
     """Whether there are sparse rows to turn, and the density of all others is known to stay."""
     known = (bool(f.mixture) or not f.precision.site or free(every, f) for f in main)
     return any(f.mixture for f in main) and all(known)

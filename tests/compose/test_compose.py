@@ -69,6 +69,9 @@ EVERY |= {
         bf.factorization(bf.Relevance() + bf.RandomWalk(), bf.Relevance() + bf.AutoRegressive()),
         bf.factorization(bf.Relevance(), bf.Spherical() + bf.AutoRegressive(), bf.StudentT()),
         bf.factorization(bf.Spherical(), bf.Graph(), bf.Bernoulli("probit"), biases=True),
+        bf.factorization(bf.NonNegative(), bf.Relevance() + bf.RandomWalk()),
+        bf.factorization(bf.Spherical() + bf.RandomWalk(), bf.SpikeAndSlab()),
+        bf.factorization(bf.Graph(), bf.Horseshoe(), bf.StudentT()),
         bf.factorization(structure="tensor", modes={"week": bf.RandomWalk()}),
         bf.factorization(bf.Relevance(), structure="tensor", modes={"week": bf.RandomWalk()}),
         bf.factorization(
@@ -177,6 +180,10 @@ def test_a_point_of_any_priors_predicts_as_that_of_bpmf():
     assert error(bf.factorization(bf.Relevance())) == pytest.approx(usual, rel=1e-3)
     assert error(bf.factorization(bf.Spherical(), bf.NormalWishart())) < 1.1 * usual
     assert error(bf.factorization(bf.NormalWishart(), biases=True)) < 1.1 * usual
+
+
+def test_a_coupling_is_added_from_either_side():
+    assert bf.Graph(2.0) + bf.Relevance() == bf.Relevance() + bf.Graph(2.0)
 
 
 def test_settings_that_nobody_tried_are_told():
@@ -450,6 +457,28 @@ def test_what_a_tensor_prints():
             lambda: bf.factorization(bf.NormalWishart(beta0=2), bf.Relevance()),
             "Expected the same beta0 for rows and columns, got 2 and 0.01",
         ),
+        (
+            lambda: bf.SpikeAndSlab(spyke=0.1),
+            "setting of SpikeAndSlab 'spyke'; did you mean 'spike'",
+        ),
+        (lambda: bf.Normal(pre="item"), "setting of Normal 'pre'; did you mean 'per'"),
+        (
+            lambda: bf.fit(bf.factorization(columns=bf.SpikeAndSlab(spike=np.nan)), TABLE),
+            "Expected spike to be .*, got nan",
+        ),
+        (
+            lambda: bf.Relevance() + bf.Graph() + bf.RandomWalk(),
+            "Expected one of RandomWalk, AutoRegressive and Graph, got",
+        ),
+        (lambda: bf.NonNegative() + bf.Graph(), "Expected a prior of normal rows to add Graph"),
+        (
+            lambda: bf.factorization(bf.NonNegative(), bf.Horseshoe()),
+            "Expected no Horseshoe.* beside bf.NonNegative",
+        ),
+        (
+            lambda: bf.factorization(bf.NonNegative(), observed=bf.Normal(per="item")),
+            "Expected one noise with bf.NonNegative",
+        ),
         (lambda: bf.factorization(n_components=0), "n_components"),
         (lambda: compose.of_recipe({"row": "Normal"}), "did you mean 'rows'"),
         (lambda: compose.of_recipe({"rows": "NormalWishrt"}), "did you mean 'NormalWishart'"),
@@ -520,6 +549,13 @@ def test_what_a_tensor_prints():
         "name_as_rows",
         "rows_as_law",
         "two_beta0",
+        "setting_of_a_prior",
+        "setting_of_a_law",
+        "nan",
+        "two_couplings",
+        "coupled_nonnegative",
+        "sparse_nonnegative",
+        "noises_of_nonnegative",
         "no_components",
         "entry",
         "part",

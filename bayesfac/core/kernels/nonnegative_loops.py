@@ -6,7 +6,7 @@ import numpy as np
 
 from bayesfac.core.kernels.bridge import argument, compiled, matrix, result, runner, vector
 from bayesfac.core.kernels.numba_loops import CELLS, add_system, bound, counted, per_row
-from bayesfac.core.kernels.random_loops import cut_normal, mixed
+from bayesfac.core.kernels.random_loops import cut_normal, seeded
 from bayesfac.core.kernels.tiles import word
 
 
@@ -218,20 +218,14 @@ def _positive_shares(
     P = np.zeros((V.shape[1], V.shape[1]), V.dtype)
     b, slope = np.zeros(V.shape[1], V.dtype), np.zeros(K, V.dtype)
     kept, w = np.zeros((CELLS, V.shape[1]), V.dtype), np.zeros(CELLS, V.dtype)
-    counting, state, drawn, seed = (
-        counted(CELLS),
-        np.zeros(1, np.uint64),
-        len(key) > 0,
-        np.uint64(0),
-    )
-    if drawn:
-        seed = (np.uint64(np.uint32(key[0])) << np.uint64(32)) | np.uint64(np.uint32(key[1]))
+    counting, state, drawn = counted(CELLS), np.zeros(1, np.uint64), len(key) > 0
     more = per_row(K) + 10 * times  # cells that a row with its passes costs
     for i in range(bound(ptr, more, block, blocks), bound(ptr, more, block + 1, blocks)):
         add_system(
             i, ptr, index, order, target, weight, V, precision, shift, P, b, kept, w, counting
         )
-        state[0] = mixed(seed + mixed(np.uint64(i) + np.uint64(1)))
+        if drawn:
+            seeded(state, key, i)
         for k in range(K):
             out[i, k] = old[i, k]
         _passes(P, b, K, out[i], slope, state, drawn, times)

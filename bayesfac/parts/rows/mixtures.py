@@ -37,13 +37,14 @@ class Mixture(Protocol):
     def site(self) -> str: ...  # "" if the masses are known
     def scales(self, h: Any) -> jax.Array: ...
     def masses(self, value: Any, h: Any) -> jax.Array: ...  # log pi, (M) or (K, M)
-    def energy(self, value: Any, h: Any) -> Any: ...  # minus the log prior of the site
+    def energy(
+        self, log: jax.Array, h: Any
+    ) -> Any: ...  # minus the log prior, given log pi or its mean
     def law(self, w: jax.Array, h: Any) -> dist.Distribution: ...  # of the site given all w
     def sampled(self, h: Any, K: int) -> Any: ...  # the value of the site, sampled in the model
     def begin(self, value: Any, h: Any, n: int) -> Belief: ...
     def believed(self, belief: Any, h: Any) -> jax.Array: ...  # E log pi
     def belief(self, w: jax.Array, h: Any) -> Belief: ...  # given E w
-    def prior(self, belief: Any, h: Any) -> Any: ...  # E energy
     def law_of(self, belief: Belief) -> dist.Distribution: ...
 
 
@@ -59,8 +60,7 @@ class SpikeAndSlab(NamedTuple):
     def masses(self, value: jax.Array, h: Any) -> jax.Array:
         return jnp.stack([jnp.log1p(-value), jnp.log(value)], -1)
 
-    def energy(self, value: jax.Array, h: Any) -> jax.Array:
-        log = self.masses(value, h)
+    def energy(self, log: jax.Array, h: Any) -> jax.Array:
         return -jnp.sum((h.share_b - 1) * log[:, 0] + (h.share_a - 1) * log[:, 1])
 
     def counts(self, w: jax.Array, h: Any) -> jax.Array:
@@ -85,10 +85,6 @@ class SpikeAndSlab(NamedTuple):
 
     def belief(self, w: jax.Array, h: Any) -> Belief:
         return {"conc": self.counts(w, h)}
-
-    def prior(self, belief: Belief, h: Any) -> jax.Array:
-        log = self.believed(belief, h)
-        return -jnp.sum((h.share_b - 1) * log[:, 0] + (h.share_a - 1) * log[:, 1])
 
     def law_of(self, belief: Belief) -> dist.Distribution:
         return dist.Beta(*belief["conc"].T)
@@ -119,7 +115,7 @@ class Horseshoe(NamedTuple):
         mass[-1] = 2 / np.pi * np.arctan(np.exp(-log[-1] + STEP / 2))
         return jnp.asarray(np.log(mass / mass.sum()))
 
-    def energy(self, value: None, h: Any) -> float:
+    def energy(self, log: jax.Array, h: Any) -> float:
         return 0.0
 
     def sampled(self, h: Any, K: int) -> None:
@@ -127,9 +123,6 @@ class Horseshoe(NamedTuple):
 
     def believed(self, belief: None, h: Any) -> jax.Array:
         return self.masses(None, h)
-
-    def prior(self, belief: None, h: Any) -> float:
-        return 0.0
 
 
 # -- what holds for all mixtures; `log` are the masses, and `square` is tau u^2 ---------------------------

@@ -10,7 +10,7 @@ from scipy.stats import ks_2samp, kstest, norm
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.method import settle
-from bayesfac.parts.estimate import of_mixture, varimax
+from bayesfac.parts.estimate import fitted_mixture, varimax
 from bayesfac.parts.rows import mixtures
 from bayesfac.parts.rows.mixtures import Horseshoe, SpikeAndSlab
 from bayesfac.parts.sites import put
@@ -138,7 +138,7 @@ def test_precision_and_share_of_a_mixture_fit_its_rows(key):
     model, data, h, p, _ = one_cell_each("spike", key)
     rows = mixtures.rows(*model.parts.at(h).main[1].entries(p, h)[1:], SIZES["tau_V"])
     p = put(p, {"V": rows.sample(key, (ROWS,))})
-    found = of_mixture(p, model.parts.at(h).main[1], h)
+    found = fitted_mixture(p, model.parts.at(h).main[1], h)
     assert found["tau_V"] == pytest.approx(1.5, rel=0.1)
     assert found["share_V"] == pytest.approx(0.4, rel=0.1)
 
