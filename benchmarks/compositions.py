@@ -42,8 +42,10 @@ def outcomes(name: str, data: bf.Ratings) -> bf.Ratings:
     return bf.Ratings(frame) if name in ("0 and 1", "counts") else data
 
 
-def sweeps(data: bf.Ratings, K: int, repeats: int, length: int) -> dict[str, dict[str, float]]:
-    """ms a sweep of every model."""
+def sweeps(
+    names: list[str], data: bf.Ratings, K: int, repeats: int, length: int
+) -> dict[str, dict[str, float]]:
+    """ms a sweep of these models."""
     given = {"scale_user": 0.3, "scale_item": 0.3}
     models = {
         name: (
@@ -52,6 +54,7 @@ def sweeps(data: bf.Ratings, K: int, repeats: int, length: int) -> dict[str, dic
             {"n_components": K} | (given if "spherical" in name else {}),
         )
         for name, model in MODELS.items()
+        if name in names
     }
     return in_turn(models, repeats, length)
 
@@ -72,6 +75,7 @@ def score(name: str, data: bf.Ratings, K: int, draws: int) -> dict[str, float]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--data", default="movielens-100k", help="a data set (movielens-100k)")
     parser.add_argument("--components", type=int, default=10, help="their number (10)")
     parser.add_argument("--repeats", type=int, default=3, help="of each timing (3)")
@@ -80,12 +84,14 @@ def main() -> None:
     where = surroundings()
     data = bf.datasets.load("ratings" if args.quick else args.data)
     K = 3 if args.quick else args.components
-    found: dict[str, dict[str, Any]] = {name: {} for name in MODELS}
+    found: dict[str, dict[str, Any]] = {name: {} for name in MODELS if name in args.models}
     if "sweeps" in args.parts:
-        timed = sweeps(data, K, 1 if args.quick else args.repeats, 5 if args.quick else 50)
+        timed = sweeps(
+            args.models, data, K, 1 if args.quick else args.repeats, 5 if args.quick else 50
+        )
         found = {name: found[name] | each for name, each in timed.items()}
     if "scores" in args.parts:
-        for name in SCORED:
+        for name in [name for name in SCORED if name in args.models]:
             found[name] |= score(name, data, K, 20 if args.quick else 300)
     columns = dict.fromkeys(what for each in found.values() for what in each)
     rows = [

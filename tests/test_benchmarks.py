@@ -33,7 +33,7 @@ OPTIONS = {
     "label_cost": [],
     "default_labels": ["--first", "--only", "--data", "--views"],
     "trust": ["--parts"],
-    "compositions": ["--parts", "--data", "--components", "--repeats"],
+    "compositions": ["--parts", "--models", "--data", "--components", "--repeats"],
     "coupled": ["--parts", "--data", "--components", "--repeats"],
     "sparse_rows": ["--seeds", "--draws"],
     "nonnegative": ["--parts", "--data", "--components", "--repeats"],
