@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from bayesfac.compose.couplings import AutoRegressive, Coupled, Coupling, Graph, RandomWalk
-from bayesfac.compose.laws import Bernoulli, Law, NegativeBinomial, Normal, Ordinal, StudentT
+from bayesfac.compose.laws import (
+    Bernoulli,
+    Law,
+    NegativeBinomial,
+    Normal,
+    Ordinal,
+    StudentT,
+    snake,
+)
 from bayesfac.compose.priors import (
     Horseshoe,
     NonNegative,
@@ -228,16 +236,11 @@ def _name(
     if columns is None or (columns == rows and not along):
         sides = [("" if columns is None else "user", rows)]
     every = [part for axis, prior in sides for part in (prior, added.pop(axis, None)) if part]
-    words = [_snake(type(part).__name__) for part in (*every, observed)]
-    words += ["per", per] if (per := getattr(observed, "per", None)) else []
+    words = [*(snake(type(part).__name__) for part in every), observed.word]
     if columns is None:
-        modes = [f"{mode}_{_snake(type(part).__name__)}" for mode, part in added.items()]
+        modes = [f"{mode}_{snake(type(part).__name__)}" for mode, part in added.items()]
         return "_".join([*words, "tensor", *modes])
     return "_".join([*words, *(["biases"] if biases else []), *([] if features else ["alone"])])
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 # -- recipes -----------------------------------------------------------------------------------------------

@@ -22,6 +22,11 @@ from bayesfac.parts.observed import ordinal as ordinal_part
 from bayesfac.parts.observed import thresholds as cuts
 
 
+def snake(name: str) -> str:
+    """A name of a class in the form of other names."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
 @dataclass(frozen=True)
 class Law(Settings, ABC):
     """What all laws have."""
@@ -36,6 +41,11 @@ class Law(Settings, ABC):
     def settings(self) -> dict[str, Any]:
         """{setting: its default}."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @property
+    def word(self) -> str:
+        """Its part of the name of a factorization."""
+        return snake(type(self).__name__)
 
     @property
     @abstractmethod
@@ -138,6 +148,10 @@ class Normal(Real):
         found = super().settings()
         unused = ("alpha", "alpha_shape", "per") if self.per else ("per", "alike")
         return {name: value for name, value in found.items() if name not in unused}
+
+    @property
+    def word(self) -> str:
+        return f"normal_per_{self.per}" if self.per else "normal"
 
     @property
     def part(self) -> Any:
@@ -249,7 +263,7 @@ class NegativeBinomial(Law):
 
 @dataclass(frozen=True)
 class Ordinal(Law):
-    """Levels, as stars: P(y <= r) = F(theta_r - x), with thresholds that are learned.
+    """Levels, as stars: P(y <= r) = F((theta_r - x) / s), with thresholds that are learned.
 
     Parameters
     ----------
@@ -257,27 +271,50 @@ class Ordinal(Law):
         F is the normal or the logistic distribution function. Gibbs needs "probit".
     thresholds : "shared" or "user"
         Whether all users have the same thresholds, or each has their own about the population's.
-    scale_shift, scale_gap : float
-        Of users: the standard deviation of the first threshold, and of the logarithm of each gap.
+    spread : "shared" or "user"
+        Whether s is 1 for all users, or each user has an s of its own, since ratings of some users are
+        noisier than those of others: log s_i ~ N(0, scale_spread^2).
+    scale_shift, scale_gap, scale_spread : float
+        Of users: the standard deviation of the first threshold, of the logarithm of each gap, and of log s.
     """
 
     link: str = "probit"
     thresholds: str = "shared"
+    spread: str = "shared"
     scale_shift: float = 0.5
     scale_gap: float = 0.3
+    scale_spread: float = 0.3
     cite: ClassVar[str] = "koren2011ordrec"
     about: ClassVar[str] = "levels, as stars or answers"
-    model: ClassVar[str] = "level r with probability F(theta_r - x) - F(theta_(r-1) - x)"
+    model: ClassVar[str] = (
+        "level r with probability F((theta_r - x) / s) - F((theta_(r-1) - x) / s),  s = 1"
+    )
     example: ClassVar[dict[str, float]] = {}
     has_update: ClassVar[bool] = False
     has_draws: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        checks.one_of(self, "spread", ("shared", "user"))
+
     def settings(self) -> dict[str, Any]:
-        return super().settings() | {"levels": None}
+        found = super().settings() | {"levels": None}
+        unused = () if self.spread == "user" else ("spread", "scale_spread")
+        return {name: value for name, value in found.items() if name not in unused}
+
+    @property
+    def word(self) -> str:
+        own = [what for what in ("thresholds", "spread") if getattr(self, what) == "user"]
+        return "_".join(["ordinal", *(f"user_{what}" for what in own)])
 
     @property
     def part(self) -> Any:
-        return ordinal_part.Ordinal("a factorization with bf.Ordinal()")
+        return ordinal_part.Ordinal("a factorization with bf.Ordinal()", self.spread == "user")
+
+    @property
+    def said(self) -> str:
+        if self.spread == "shared":
+            return self.model
+        return self.model.replace("s = 1", "log s_i ~ N(0, scale_spread^2)")
 
     def filled(self, data: Any, h: Any) -> Any:
         h = levelled(data, h, self.part.name)
@@ -288,7 +325,7 @@ class Ordinal(Law):
         return few_ratings(key, levels=4)
 
     def sampler(self) -> dict[str, Any]:
-        alone = ("thresholds",)
+        alone = ("thresholds", "spreads")[: 2 if self.spread == "user" else 1]
         return {
             "divisible": True,
             "row_moves": lambda hyper: alone if hyper.link == "probit" else None,

@@ -32,15 +32,16 @@ PRIORS = [bf.NormalWishart(), bf.Relevance(), bf.Spherical()]
 SPARSE = [bf.SpikeAndSlab(), bf.Horseshoe()]
 REAL = bf.Normal, bf.StudentT  # laws of scores that are the values themselves
 LAWS = [kind() for kind in compose.LAWS.values()]
-LAWS += [bf.Normal(per="user"), bf.Normal(per="item"), bf.Ordinal(thresholds="user")]
+LAWS += [bf.Normal(per="user"), bf.Normal(per="item")]
+LAWS += [bf.Ordinal(thresholds="user"), bf.Ordinal(spread="user")]
 COUPLINGS = [kind() for kind in compose.COUPLINGS.values()]
 EVERY = {
-    made.name + ("" if law in LAWS[:-1] else "_of_users"): made
+    made.name: made
     for rows, columns, law, biases in product(PRIORS, PRIORS, LAWS, (False, True))
     for made in [bf.factorization(rows, columns, law, biases=biases)]
 }
 EVERY |= {
-    made.name + ("" if law in LAWS[:-1] else "_of_users"): made
+    made.name: made
     for rows, columns, law in product([*PRIORS, *SPARSE], SPARSE, LAWS)
     for made in [bf.factorization(rows, columns, law)]
 }
@@ -58,7 +59,7 @@ EVERY |= {
 }
 # rows that depend on one another: with every law, with every prior, on both sides, in both structures
 EVERY |= {
-    made.name + ("" if law in LAWS[:-1] else "_of_users"): made
+    made.name: made
     for law, along in zip(LAWS, cycle(COUPLINGS), strict=False)
     for made in [bf.factorization(along, observed=law)]
 }

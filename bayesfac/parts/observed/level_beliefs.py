@@ -1,6 +1,6 @@
 """The variational law of a matrix whose values are levels: see `likelihood_law.py` and `threshold_law.py`.
 
-A user's row and first threshold have one joint normal law; the log gaps are points (EM).
+A user's row and first threshold have one joint normal law; the log gaps and spreads are points (EM).
 """
 
 from functools import partial
@@ -24,10 +24,14 @@ def record(s: Matrix) -> Variational:
 
     def begin(p: Any, data: Any, h: Any) -> dict[str, Any]:
         free = p.centre if p.theta is None else cuts.rising.inv(p.theta)
-        return factor_beliefs.begin(s.main, p, data, h) | law.begin(p.U, p.centre, free)
+        found = factor_beliefs.begin(s.main, p, data, h) | law.begin(p.U, p.centre, free)
+        g = law.spreads(p)
+        return found if g is None else found | {"log_spread": {"point": g}}
 
     def energy(q: Any, data: Any, h: Any) -> jax.Array:
-        return factor_beliefs.energy(s.main, q, data, h) + law.energy(q, *cuts.population(h))
+        found = factor_beliefs.energy(s.main, q, data, h) + law.energy(q, *cuts.population(h))
+        g = law.spreads(q)
+        return found if g is None else found + 0.5 * jnp.sum((g / h.scale_spread) ** 2)
 
     def prior(q: Any, f: Factor, data: Any, h: Any) -> tuple[jax.Array, jax.Array]:
         return law.prior(q, f, data, h, cuts.population(h)[1])
@@ -53,7 +57,22 @@ def moved(q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> Any:
 
     free = t if q.theta is None else jnp.pad(t, ((0, 0), (1, 0)))
     most = cuts.bend(free, law.at(q, t), data, h)[:, free.shape[1] - t.shape[1] :]
-    return law.with_points(q, law.climbed(t, most, density))
+    q = law.with_points(q, law.climbed(t, most, density))
+    g = law.spreads(q)
+    return q if g is None else narrowed(q, g, x, variance, data, h)
+
+
+def narrowed(q: Any, g: jax.Array, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> Any:
+    """The spreads of users after a step from g that increases the ELBO, row by row."""
+
+    def density(g: jax.Array) -> jax.Array:
+        log_likelihood = partial(of_cells, q._replace(log_spread={"point": g[:, 0]}), data, h)
+        each = likelihood_law.expected(log_likelihood, x, variance)
+        return row_sums(data.cells.by_row, each) - 0.5 * (g[:, 0] / h.scale_spread) ** 2
+
+    most = cuts.curvature(law.at(q, law.points(q)), x, data, h)
+    new = law.climbed(g[:, None], most, density)
+    return q._replace(log_spread={"point": new[:, 0]})
 
 
 def of_cells(q: Any, data: Any, h: Any, x: jax.Array) -> jax.Array:

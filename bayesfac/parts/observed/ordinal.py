@@ -1,7 +1,8 @@
-"""Levels of an ordinal scale, P(y <= r) = F(theta_r - x), as a law of observations: see `thresholds.py`.
+"""Levels of an ordinal scale, P(y <= r) = F((theta_r - x) / s), as a law of observations: see
+`thresholds.py`.
 
-Given a latent normal z ~ N(x, 1) between the thresholds of each rating (Albert & Chib, JASA 1993; probit
-alone), each cell observes its score as z.
+Given a latent normal z ~ N(x, s^2) between the thresholds of each rating (Albert & Chib, JASA 1993; probit
+alone), each cell observes its score as z, with precision 1 / s^2.
 """
 
 from typing import Any, NamedTuple
@@ -17,15 +18,17 @@ from bayesfac.parts.observed import thresholds as cuts
 
 
 class Ordinal(NamedTuple):
-    """Thresholds that are shared, or of each user; `name` is that of the method, for messages."""
+    """Thresholds that are shared, or of each user; `spread`: whether users have a spread s, which is else 1;
+    `name` is that of the method, for messages."""
 
     name: str
+    spread: bool = False
     floating: tuple[str, ...] = ("centre",)
     conditionals: dict[str, Any] = {}  # never changed
 
     @property
     def sites(self) -> dict[str, tuple[str, ...]]:
-        return cuts.DIMS
+        return cuts.DIMS | (cuts.SPREAD if self.spread else {})
 
     def unit(self, data: Any, h: Any) -> float:
         return 0.5
@@ -34,8 +37,10 @@ class Ordinal(NamedTuple):
         return cuts.quantiles(data, h)
 
     def held(self, h: Any) -> tuple[str, ...]:
-        """`centre`, because the Jacobian would pull every user's gaps, and with them `centre`, towards 0."""
-        return ("centre",) if h.thresholds == "user" else ()
+        """`centre`, because the Jacobian would pull every user's gaps, and with them `centre`, towards 0; and
+        spreads, as the best rows leave too little of it."""
+        centre = ("centre",) if h.thresholds == "user" else ()
+        return (*centre, "log_spread") if self.spread else centre
 
     def evidence(self, p: Any, data: Any, h: Any) -> Evidence:
         y = (data.y - data.mean) / data.spread
@@ -47,13 +52,15 @@ class Ordinal(NamedTuple):
     def augment(self, p: Any, x: jax.Array, data: Any, h: Any) -> Between:
         return cuts.augmented(p, x, data, h, self.name)
 
-    def target(self, p: Any, data: Any, h: Any, z: jax.Array) -> tuple[jax.Array, float]:
-        return z, 1.0
+    def target(self, p: Any, data: Any, h: Any, z: jax.Array) -> tuple[jax.Array, Any]:
+        """z in units of the spreads."""
+        each = cuts.inverse_spread(p, data.cells)
+        return z / each, each**2
 
     @property
     def moves(self) -> dict[str, Any]:
-        """Metropolis steps of the thresholds given the scores, with z integrated out."""
-        return {"thresholds": cuts.moved}
+        """Metropolis steps of the thresholds and of the spreads given the scores, with z integrated out."""
+        return {"thresholds": cuts.moved} | ({"spreads": cuts.respread} if self.spread else {})
 
     def grown(self, p: Any, t: jax.Array, x: jax.Array, data: Any, h: Any) -> tuple[Any, jax.Array]:
         q, jacobian = cuts.scaled(p, t)

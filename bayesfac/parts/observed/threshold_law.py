@@ -70,10 +70,19 @@ def with_points(q: Any, t: jax.Array) -> Any:
 
 
 def at(q: Any, t: jax.Array) -> Any:
-    """q with the thresholds at these points instead of laws; the first is 0, as x is relative to it."""
+    """q with the thresholds and spreads at points instead of laws; the first threshold is 0, as x is relative
+    to it."""
+    if spreads(q) is not None:
+        q = q._replace(log_spread=spreads(q))
     if q.theta is None:
         return q._replace(centre=t[0])
     return q._replace(theta=rising(jnp.pad(t, ((0, 0), (1, 0)))))
+
+
+def spreads(q: Any) -> jax.Array | None:
+    """The point of log s of every user."""
+    g = getattr(q, "log_spread", None)
+    return g["point"] if isinstance(g, dict) else g
 
 
 def prior_of_points(q: Any, c: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array | float]:
@@ -129,6 +138,8 @@ def update(q: Any, c: jax.Array, s: jax.Array) -> Any:
 def laws(every: Factors, q: Any) -> dict[str, dist.Distribution]:
     """The laws of all sites; the law of `U` includes `theta`."""
     found = factor_beliefs.laws(every, q)
+    if spreads(q) is not None:
+        found |= {"log_spread": dist.Delta(spreads(q))}
     if q.theta is None:
         return found | {"centre": dist.Delta(q.centre["point"], event_dim=1)}
     both = RowsWithThresholds(found["U"], q.theta["gaps"])

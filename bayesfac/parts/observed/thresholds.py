@@ -1,11 +1,13 @@
 """Thresholds of ordinal scales, shared or separate for each user, for any score x of a rating.
 
-    P(y_ij <= r) = F(theta_ir - x_ij),   F the normal or the logistic distribution function
+    P(y_ij <= r) = F((theta_ir - x_ij) / s_i),   F the normal or the logistic distribution function
 
 t_i = (theta_i1, log(theta_i2 - theta_i1), ...), the free coordinates of theta_i, are normal about `centre`
 with standard deviations (scale_shift, scale_gap, ...), and `centre` is normal about thresholds one apart.
 Params has `centre` and `theta`, which is None if thresholds are shared. `hyper` has link, thresholds,
 levels, scale_shift and scale_gap.
+
+s_i is 1, or a spread of each user: log s_i ~ N(0, scale_spread^2) is in `log_spread`, of Params that have it.
 """
 
 from collections.abc import Callable
@@ -25,10 +27,19 @@ from bayesfac.core.errors import BayesfacError
 from bayesfac.core.laws import cuts, ordinal
 from bayesfac.core.laws.cuts import rising
 from bayesfac.core.laws.empirical_bayes import Early, Seen, as_normal
-from bayesfac.core.laws.ordinal import Between, Levels, averaged, codes, log_between
-from bayesfac.core.math import metropolis, row_sums, total
+from bayesfac.core.laws.ordinal import (
+    Between,
+    Levels,
+    averaged,
+    codes,
+    log_between,
+    thresholds_at,
+)
+from bayesfac.core.math import expectation, metropolis, row_sums, total
 
 DIMS = {"centre": ("threshold",), "theta": ("user", "threshold")}
+SPREAD = {"log_spread": ("user",)}
+NODES = 4  # of quadratures
 
 
 def stepped(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> Any:
@@ -52,7 +63,7 @@ def bend(t: jax.Array, p: Any, data: Ratings, hyper: Any) -> jax.Array:
     The first coordinate moves all thresholds; the logarithm of a gap moves all thresholds above the gap.
     """
     shared, R = p.theta is None, len(hyper.levels)
-    above = (codes(data)[:, None] >= jnp.arange(R - 1)).astype(data.y.dtype)
+    above = (codes(data)[:, None] >= jnp.arange(R - 1)).astype(data.y.dtype) * weights(p, data)
     count = above.sum(0)[None] if shared else row_sums(data.cells.by_row, above)
     reach = jnp.concatenate([jnp.ones_like(t[:, :1]), jnp.exp(t[:, 1:])], 1)
     prior = jnp.ones(R - 1) if shared else population(hyper)[1] ** -2.0
@@ -72,16 +83,34 @@ def limits(p: Any, data: Ratings) -> tuple[jax.Array, jax.Array]:
     return table[row, code], table[row, code + 1]
 
 
+def inverse_spread(p: Any, cells: Any) -> Any:
+    """1 / s of the user of each cell."""
+    g = getattr(p, "log_spread", None)
+    return 1.0 if g is None else jnp.exp(-g)[cells.row]
+
+
+def in_units(edge: jax.Array, each: Any) -> jax.Array:
+    """each * edge; the derivative by `each` is 0 where the edge is infinite."""
+    return jnp.where(jnp.isinf(edge), edge, each * jnp.where(jnp.isinf(edge), 0, edge))
+
+
+def weights(p: Any, data: Ratings) -> Any:
+    """1 / s^2 of the user of each rating, as a column."""
+    each = inverse_spread(p, data.cells)
+    return each if isinstance(each, float) else each[:, None] ** 2
+
+
 def log_likelihood(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
     """The log probability of every rating, given its score x."""
-    low, high = limits(p, data)
-    return log_between(low - x, high - x, hyper.link)
+    (low, high), each = limits(p, data), inverse_spread(p, data.cells)
+    return log_between(in_units(low - x, each), in_units(high - x, each), hyper.link)
 
 
 def energy(p: Any, hyper: Any) -> jax.Array:
-    """Minus the log density of the free coordinates, without constants."""
-    c, s = population(hyper)
+    """Minus the log density of the free coordinates and of spreads, without constants."""
+    (c, s), g = population(hyper), getattr(p, "log_spread", None)
     own = 0.0 if p.theta is None else jnp.sum(((rising.inv(p.theta) - p.centre) / s) ** 2)
+    own += 0.0 if g is None else jnp.sum((g / hyper.scale_spread) ** 2)
     return 0.5 * (own + jnp.sum((p.centre - c) ** 2))
 
 
@@ -90,7 +119,7 @@ def moved(key: jax.Array, p: Any, x: jax.Array, data: Ratings, hyper: Any) -> An
     `centre`."""
     shared = p.theta is None
     (c, s), R = population(hyper), len(hyper.levels)
-    used = jax.nn.one_hot(codes(data), R, dtype=x.dtype)
+    used = jax.nn.one_hot(codes(data), R, dtype=x.dtype) * weights(p, data)
     if shared:
         count = jax.vmap(lambda level: total(level, data.cells), 1)(used)[None]
     else:
@@ -117,6 +146,49 @@ def moved(key: jax.Array, p: Any, x: jax.Array, data: Ratings, hyper: Any) -> An
     return p._replace(theta=rising(t), centre=centre)
 
 
+# -- spreads of users --------------------------------------------------------------------------------------
+def of_users(
+    p: Any, x: jax.Array, data: Ratings, hyper: Any, variance: Any = None
+) -> Callable[[jax.Array], jax.Array]:
+    """The log density of every user's log s, a column, given the scores; latent normals are integrated out.
+    With a variance of the scores, its expectation."""
+
+    def density(g: jax.Array) -> jax.Array:
+        fit = partial(log_likelihood, p._replace(log_spread=g[:, 0]), data=data, hyper=hyper)
+        each = fit(x) if variance is None else expectation(fit, x, variance, NODES)
+        return row_sums(data.cells.by_row, each) - 0.5 * (g[:, 0] / hyper.scale_spread) ** 2
+
+    return density
+
+
+def curvature(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
+    """About the most that the second derivative of `of_users` is below zero: 1 and twice the square of the
+    distance to the own thresholds for every rating."""
+    low, high = limits(p, data)
+    away = jnp.maximum(jnp.maximum(low - x, x - high), 0) * inverse_spread(p, data.cells)
+    return hyper.scale_spread**-2.0 + row_sums(data.cells.by_row, 1 + 2 * away**2)[:, None]
+
+
+def narrowed(p: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: Any) -> Any:
+    """Move spreads a step towards the best ones for scores with this mean and variance.
+
+    Scores alone would leave too little: they are near the ratings that the rows were fitted to.
+    """
+    if getattr(p, "log_spread", None) is None:
+        return p
+    g, density = p.log_spread[:, None], of_users(p, x, data, hyper, variance)
+    slope = jax.grad(lambda g: jnp.sum(density(g)))(g)
+    return p._replace(log_spread=(g + slope / curvature(p, x, data, hyper))[:, 0])
+
+
+def respread(key: jax.Array, p: Any, x: jax.Array, data: Ratings, hyper: Any) -> Any:
+    """Metropolis steps of every user's log s."""
+    count = row_sums(data.cells.by_row, jnp.ones_like(x))
+    step = 1.7 / jnp.sqrt(hyper.scale_spread**-2.0 + count)[:, None]
+    g = metropolis(key, p.log_spread[:, None], step, of_users(p, x, data, hyper), times=2)
+    return p._replace(log_spread=g[:, 0])
+
+
 def scaled(p: Any, t: jax.Array) -> tuple[Any, jax.Array]:
     """Multiply all thresholds by e^t; also return the log Jacobian. The logarithms of gaps grow by t."""
     first = jnp.arange(len(p.centre)) == 0
@@ -140,7 +212,9 @@ def quantiles(data: Ratings, hyper: Any) -> dict[str, Any]:
     """Set `centre` to the normal quantiles of the levels' shares, and `theta` to the same for every user."""
     centre = cuts.begin(numbers_of_levels(data))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
-    return {"centre": centre, "theta": theta}
+    found = {"centre": centre, "theta": theta}
+    own = getattr(hyper, "spread", "") == "user"
+    return found | ({"log_spread": jnp.zeros(data.n_users)} if own else {})
 
 
 def numbers_of_levels(data: Any) -> jax.Array:
@@ -152,7 +226,7 @@ def numbers_of_levels(data: Any) -> jax.Array:
 
 def own(p: Any) -> dict[str, jax.Array]:
     """The sites of this module."""
-    return {site: value for site in DIMS if (value := getattr(p, site)) is not None}
+    return {s: value for s in DIMS | SPREAD if (value := getattr(p, s, None)) is not None}
 
 
 def observer(p: Any, data: Ratings, hyper: Any) -> Any:
@@ -160,7 +234,7 @@ def observer(p: Any, data: Ratings, hyper: Any) -> Any:
     a preconditioned step."""
 
     def observe(known: dict, x: jax.Array, variance: jax.Array) -> Seen:
-        q = stepped(p._replace(**known), x, data, hyper)
+        q = stepped(narrowed(p._replace(**known), x, variance, data, hyper), x, data, hyper)
         each = partial(log_likelihood, q, data=data, hyper=hyper)
         new = {site: getattr(q, site) for site in known}
         return Seen(new, *as_normal(each, x, variance), -each(x))
@@ -187,30 +261,35 @@ def as_values(y: jax.Array) -> Early:
 
 
 # -- the model and predictions ------------------------------------------------------------------------------
-def likelihood(x: jax.Array, theta: jax.Array, hyper: Any) -> Levels:
-    """The levels at scores x and thresholds theta."""
-    edges = ordinal.edges(theta) - x[..., None]
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Any, each: Any = 1.0) -> Levels:
+    """The levels at scores x and thresholds theta, where `each` is 1 / s."""
+    edges = in_units(ordinal.edges(theta) - x[..., None], jnp.expand_dims(each, -1))
     return Levels(hyper.levels, log_between(edges[..., :-1], edges[..., 1:], hyper.link))
 
 
 def sample(x: jax.Array, data: Ratings, hyper: Any) -> None:
-    """Sample thresholds, and the ratings with scores x."""
-    c, s = population(hyper)
+    """Sample thresholds and spreads, and the ratings with scores x."""
+    (c, s), each = population(hyper), jnp.ones(())
     centre = numpyro.sample("centre", dist.Normal(c, 1).to_event(1))
     theta = rising(centre)
     if hyper.thresholds == "user":
         free = dist.Normal(centre, s).to_event(1)
         with numpyro.plate("user", data.n_users):
-            each = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
-        theta = each[data.cells.row]
+            every = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
+        theta = every[data.cells.row]
+    if getattr(hyper, "spread", "") == "user":
+        with numpyro.plate("user", data.n_users):
+            g = numpyro.sample("log_spread", dist.Normal(0.0, hyper.scale_spread))
+        each = jnp.exp(-g)[data.cells.row]
     with numpyro.plate("cell", data.cells.row.shape[0]):
-        numpyro.sample("rating", likelihood(x, theta, hyper), obs=data.y)
+        numpyro.sample("rating", likelihood(x, theta, hyper, each), obs=data.y)
 
 
 def predicted(p: Any, query: Query | Grid, hyper: Any, x: Callable[[Any], tuple], K: int) -> Levels:
     """The levels at `x(cells)`, which is what `products` returns, for rows of K numbers; the choice is the
     median. Parameters of new users (with thresholds) and of new items are drawn from their priors."""
-    sd = population(hyper)[1]
+    R = len(hyper.levels)
+    sd, own = population(hyper)[1], getattr(p, "log_spread", None) is not None
 
     def law(cells: Query | Grid) -> tuple:
         mean, at = x(cells)
@@ -218,23 +297,32 @@ def predicted(p: Any, query: Query | Grid, hyper: Any, x: Callable[[Any], tuple]
         def theta(shift: jax.Array | float) -> jax.Array:
             if p.theta is None:
                 return rising(p.centre)
-            return ordinal.thresholds_at(p.theta, cells, rising(p.centre + sd * shift))
+            return thresholds_at(p.theta, cells, rising(p.centre + sd * shift))
+
+        def each(shift: jax.Array | float) -> Any:
+            if not own:
+                return 1.0
+            of_new = jnp.exp(-hyper.scale_spread * shift)
+            return thresholds_at(jnp.exp(-p.log_spread)[:, None], cells, of_new)[..., 0]
 
         def levels(point: jax.Array) -> Levels:
-            return likelihood(at(point[: K + 1]), theta(point[K + 1 :]), hyper)
+            shift, last = point[K + 1 : K + R], point[-1]
+            return likelihood(at(point[: K + 1]), theta(shift), hyper, each(last))
 
-        return likelihood(mean, theta(0.0), hyper), levels
+        return likelihood(mean, theta(0.0), hyper, each(0.0)), levels
 
-    return averaged(law, K + len(hyper.levels), query)
+    return averaged(law, K + R + own, query)
 
 
 def augmented(p: Any, x: jax.Array, data: Ratings, hyper: Any, name: str) -> Between:
-    """The latent normal of each rating about its score, restricted to lie between its thresholds."""
+    """The latent normal of each rating about its score, restricted to lie between its thresholds, in units
+    of its user's spread."""
     if hyper.link != "probit":
         raise BayesfacError(
             f"{name} has Gibbs for link='probit' only: use NUTS for link='logistic'"
         )
-    return Between(x, *limits(p, data), data.cells)
+    (low, high), each = limits(p, data), inverse_spread(p, data.cells)
+    return Between(each * x, each * low, each * high, data.cells)
 
 
 def checked(hyper: Any) -> None:
@@ -242,3 +330,5 @@ def checked(hyper: Any) -> None:
     checks.positive(hyper, "scale_shift", "scale_gap")
     checks.one_of(hyper, "link", ("probit", "logistic"))
     checks.one_of(hyper, "thresholds", ("user", "shared"))
+    if getattr(hyper, "spread", None) is not None:
+        checks.positive(hyper, "scale_spread")
