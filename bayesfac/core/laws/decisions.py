@@ -14,7 +14,8 @@ cuts as there are scores, and predicts new rows worse.
 
 Clearly means by more than two standard errors; from F / 2 the cut moves if it is worse by one. One half is
 right for any two classes with scores around it, but F / 2 only if scores are probabilities, and those of rare
-labels are shrunk.
+labels are shrunk. For two classes the cut follows the mean of the scores only if that is worth one standard
+error of accuracy: the scores of short fits may be too small where those of the whole fit are not.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ import numpy as np
 
 HALF = 0.5  # the cut if none was chosen by rows left out
 CERTAIN = 1e-3  # the probability of a label is at least this far from 0 and 1
-CLEARLY, FROM_F1 = 2.0, 1.0  # standard errors
+CLEARLY, FROM_F1, MOVED = 2.0, 1.0, 1.0  # standard errors
 STEPS = 50  # from one half, or F / 2, to the best cut
 
 
@@ -113,8 +114,11 @@ def placed_cut(truth: np.ndarray, score: np.ndarray) -> float:
         return HALF
     best = best_cut(truth, score)
     top = measured(truth, score > best)
-    usual, errors = (HALF, CLEARLY) if two_classes(truth) else (top.value / 2, FROM_F1)
-    usual = _allowed(usual + _too_large(truth, score))
+    two = two_classes(truth)
+    usual, errors = (HALF, CLEARLY) if two else (top.value / 2, FROM_F1)
+    moved = _allowed(usual + _too_large(truth, score))
+    at_moved, at_usual = (measured(truth, score > cut) for cut in (moved, usual))
+    usual = moved if not two or clearly(at_moved, at_usual, MOVED) else _allowed(usual)
     for cut in np.linspace(usual, best, STEPS).tolist():
         if not clearly(top, measured(truth, score > cut), errors):
             return float(cut)

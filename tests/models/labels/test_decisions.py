@@ -76,6 +76,14 @@ def test_scores_that_are_all_too_small_move_the_cut_with_them():
     assert placed_cut(y, score - 0.2) == pytest.approx(0.3, abs=0.06)
 
 
+def test_two_classes_keep_one_half_where_another_cut_is_worth_nothing():
+    """The scores are too small on average, clearly, but every cut between 0 and one half decides alike."""
+    y, score = drawn(400)
+    low = np.where(score < 0.5, 0.0, score)
+    assert (y - low).mean() > 3 * np.std(y - low) / 20
+    assert placed_cut(y, low) == 0.5 == placed_cut(y, np.zeros_like(y))
+
+
 def test_several_labels_begin_at_half_of_their_micro_f1():
     y, score = drawn(2000, 3)
     cut = placed_cut(y, score)
