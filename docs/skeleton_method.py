@@ -111,7 +111,7 @@ def model(data: Ratings, hyper: Hyper) -> None:
 
 def predict(p: Params, query: Query | Grid, hyper: Hyper) -> dist.Distribution:
     """A rating, for one value of Params; engines map `predict` over draws."""
-    variance = hyper.noise**2
+    variance = jnp.asarray(hyper.noise**2)
     if isinstance(query, Query):  # a user or item without training data is a draw from its prior
         variance += hyper.scale_user**2 * (jnp.asarray(query.row) < 0)
         variance += hyper.scale_item**2 * (jnp.asarray(query.col) < 0)

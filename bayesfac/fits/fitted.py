@@ -74,8 +74,7 @@ class Fitted:
     @property
     def cut(self) -> float | None:
         """The probability above which a label is predicted; None for methods without labels."""
-        known = self.data.form.by_cut and hasattr(self.hyper, "cut")
-        return cut_of(self.hyper) if known else None
+        return cut_of(self.hyper) if self.data.form.by_cut else None
 
     @property
     def notes(self) -> list[str]:

@@ -97,7 +97,8 @@ def checked_sd(sd: Any, many: int) -> tuple[float, ...] | None:
 
 def unread(hyper: Any) -> bool:
     """Whether the cut of labels of 0 and 1, or the sd of labels that are numbers, is left to the data."""
-    return (hyper.cut if hyper.binary else hyper.label_sd) is None
+    setting = "cut" if hyper.binary else "label_sd"
+    return setting in hyper._fields and getattr(hyper, setting) is None
 
 
 def with_reading(hyper: Any, truth: np.ndarray, score: np.ndarray) -> Any:

@@ -292,10 +292,11 @@ ONE_VIEW = '\ntrain = bf.Views({"pixels": train["pixels"]})  # the method takes 
 def example(method: Method) -> str:
     """A short program that fits the method to data of the right kind."""
     fields, kind = method.Hyper._fields, method.data.__name__
-    size = ", layers=((6, 4),)" if "layers" in fields else ", n_components=3"
-    size += ", n_topics=6" if "n_topics" in fields else ""
+    sizes = {"layers": "((6, 4),)", "n_components": "3", "n_topics": "6"}
+    size = "".join(f", {name}={value}" for name, value in sizes.items() if name in fields)
     likes = ".above(3)  # likes against the rest" if method.name == "bmmmf" else ""
-    made = DATA[kind].format(likes=likes, one=ONE_VIEW if method.name in {"plsa", "ltm"} else "")
+    one = ONE_VIEW if "one_view(" in inspect.getsource(method.prepare) else ""
+    made = DATA[kind].format(likes=likes, one=one)
     ask = ASK.get(kind, "print(fit.predict(test).frame().head())")
     if method.name == "faie":
         made += "train = train.take(train.labelled)  # the method uses labelled rows only\n"

@@ -12,15 +12,7 @@ from bayesfac.cli import new_method
 from tests.tools import house
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = [
-    "bayesfac",
-    "tests",
-    "docs/skeleton_method.py",
-    "docs/skeleton_counts.py",
-    "docs/skeleton_labels.py",
-    "pyproject.toml",
-    "README.md",
-]
+NEEDED = "bayesfac tests docs notebooks benchmarks paper pyproject.toml README.md".split()
 
 
 @pytest.fixture
@@ -75,17 +67,13 @@ def test_three_files_are_written_and_no_other(checkout):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", new_method.SKELETONS)
-def test_its_tests_and_the_contract_pass(checkout, family):
+def test_all_tests_of_a_method_pass(checkout, family):
+    """Its own, and those that every method goes through, the slow ones too."""
     assert run(checkout, "bayesfac.cli", "new-method", "demo_method", "--family", family)[0] == 0
-    own = f"tests/models/{family}/test_demo_method.py"
-    some = ["-k", "demo_method", "-m", "not slow", "-q", "-p", "no:cacheprovider"]
-    code, out, _ = run(checkout, "pytest", own, "tests/test_contract.py", *some)
+    some = ["-k", "demo_method or registered or method_files", "-q", "-p", "no:cacheprovider"]
+    code, out, _ = run(checkout, "pytest", "tests", *some)
     assert code == 0, out
     assert "failed" not in out and "passed" in out
-    rules = ["tests/test_structure.py", "-k", "demo_method or registered or method_files"]
-    code, out, _ = run(checkout, "pytest", *rules, "-q", "-p", "no:cacheprovider")
-    assert code == 0, out
-    assert run(checkout, "tests.tools.house")[0] == 0
 
 
 @pytest.mark.parametrize("family", new_method.SKELETONS)
@@ -103,10 +91,14 @@ def test_its_folder_has_room_for_many(checkout, family):
     assert list(house.crowded(package)) == [folder.relative_to(checkout).as_posix()]
 
 
-def test_lint_passes_with_one_more_method_of_ratings(checkout):
-    assert run(checkout, "bayesfac.cli", "new-method", "demo_method")[0] == 0
-    code, out, err = run(checkout, "tests.tools.house")
-    assert code == 0, out + err
+@pytest.mark.slow
+def test_lint_passes_with_one_more_method_of_each_family(checkout):
+    for family in new_method.SKELETONS:
+        words = ("new-method", f"demo_{family}", "--family", family)
+        assert run(checkout, "bayesfac.cli", *words)[0] == 0
+    for check in (("tests.tools.house",), ("mypy",), ("ruff", "check", "bayesfac")):
+        code, out, err = run(checkout, *check)
+        assert code == 0, out + err
 
 
 @pytest.mark.parametrize("family", new_method.ALONE)

@@ -34,8 +34,8 @@ def ratings(name, rows=slice(None)):
 @cache
 def point(name, **hyper):
     engine = bf.FixedPoint(300, tol=1e-10) if REGISTRY[name].solver.update else bf.LBFGS(300)
-    few = {"members": 2} if "members" in REGISTRY[name].Hyper._fields else {}
-    return bf.fit(name, ratings(name), engine, n_components=2, progress=False, **few | hyper)
+    few = {k: 2 for k in ("n_components", "members") if k in REGISTRY[name].Hyper._fields}
+    return bf.fit(name, ratings(name), engine, progress=False, **few | hyper)
 
 
 # ---------------------------------------------------------------------- users

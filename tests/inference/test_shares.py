@@ -165,12 +165,12 @@ def test_value_and_slope_of_three_shares_are_those_of_one_machine(name, loops) -
     with jax.enable_x64(True), sparse.use(loops):
         method, data = REGISTRY[name], views()
         hyper = method.Hyper(2)
-        if name == "plsa":
-            data = bf.Views(data["right"])
-        elif method.data is bf.Ratings:
+        if method.data is bf.Ratings:
             data, hyper = ratings(ordinal=True), hyper._replace(penalty=0.7, scale_theta=2.0)
-        else:
+        elif "n_topics" in method.Hyper._fields:
             hyper = hyper._replace(n_topics=2)
+        else:
+            data = bf.Views(data["right"])
         hyper = method.prepare(data, hyper)
         p = method.init(jax.random.key(1), data, hyper)
 
