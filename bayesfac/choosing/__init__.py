@@ -208,10 +208,11 @@ class Search:
             return ""
         step, where = (1, "last") if best > 0 else (-1, "first")
         if best + step in self.scores:  # the search went on until the score got worse
+            end = f"beyond the {where} candidate"
             return (
-                f"; the search went on beyond the {where} candidate"
-                if not 0 <= best <= last
-                else ""
+                f"; {end} the score was worse"
+                if 0 <= best <= last
+                else f"; the search went on {end}"
             )
         gain = self.scores.get(best - step, np.inf) - self.scores[best]
         if gain <= self.same:

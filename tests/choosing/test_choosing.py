@@ -114,7 +114,7 @@ def test_beyond_its_ends_the_climb_does_not_follow_rounding():
         ([1e3, 2e3, 3e3], 3e3, "; the last candidate, no better than the one next to it"),
         ([20.0, 40.0, 80.0, 160.0], 8.0, "; the search went on beyond the first candidate"),
         ([1.0, 6.0, 30.0], 8.0, ""),
-        ([2.0, 4.0, 8.0], 8.0, ""),
+        ([2.0, 4.0, 8.0], 8.0, "; beyond the last candidate the score was worse"),
     ],
 )
 def test_a_choice_at_the_end_of_its_candidates_goes_on_or_says_so(
