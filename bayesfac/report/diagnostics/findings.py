@@ -178,8 +178,11 @@ REPORTED = ("interrupted", "the ELBO was still moving", "the Monte Carlo error o
 
 
 def notes(fit: Any) -> list[Finding]:
-    """Notes of the engine as findings."""
-    findings = [Finding("good", f"Settings {how}.") for how in fit.info.get("chosen", ())]
+    """What was chosen, and the notes of the engine, as findings."""
+    findings = []
+    for how in fit.info.get("chosen", ()):
+        text = f"Settings {how}." if how.startswith("chosen") else f"{how[:1].upper()}{how[1:]}."
+        findings.append(Finding("care" if how.startswith("a logistic") else "good", text))
     if fit.partial:
         text = "Interrupted: the fit contains the results up to the interruption."
         findings.append(Finding("care", text, "Run it again to the end.", UNSURE))

@@ -193,6 +193,19 @@ def test_variational_fits_have_no_rhat() -> None:
     assert "too few" in text_of(diagnostics(replace(fit, trace=fit.trace[:50])))
 
 
+def test_what_was_chosen_is_told_in_words():
+    """A choice, the components in use, and a remark that a simpler tool is better, which is no good news."""
+    logistic = (
+        "a logistic regression of each label on all features predicts held-out rows clearly better"
+    )
+    chosen = ["chosen: cut=0.5, by luck", "components in use: 2 of at most 6", logistic]
+    found = diagnostics(fakes.point_ratings(info={"chosen": chosen})).findings
+    told = {f.text: f.level for f in found}
+    assert told["Settings chosen: cut=0.5, by luck."] == "good"
+    assert told["Components in use: 2 of at most 6."] == "good"
+    assert told[logistic.capitalize() + "."] == "care"
+
+
 def test_point_fits_are_judged_by_their_objective() -> None:
     assert diagnostics(fakes.point_ratings()).verdict.startswith("Usable for averages of")
     notes = {**fakes.INFO, "notes": ["the objective rose in 3 of 50 sweeps", "best of 3 restarts"]}
