@@ -45,21 +45,21 @@ def said(fit):
 # %% [markdown]
 # ## 1. Labels that switch
 #
-# `urp` gives every user a mix of attitudes. Attitude 0 of one draw may be attitude 2 of another: the joint
-# density is the same for every numbering of the attitudes. So R-hat of the raw draws is high and their mean
-# has no meaning, although the sampler is correct. Draws that are aligned to one order can be compared; the
-# report judges only quantities that do not depend on the numbering.
+# `plsa` gives every document a mix of topics. Topic 0 of one chain may be topic 2 of another: the joint
+# density is the same for every numbering of the topics. So the chains disagree about the share of topic 0,
+# and the mean of all draws has no meaning, although the sampler is correct. Draws that are aligned to one
+# order can be compared; the report judges only quantities that do not depend on the numbering.
 
 # %%
-stars = bf.datasets.make_ratings(60, 30, 3, seed=0)
+documents, _ = bf.datasets.make_topics(features={"words": 40}, n_clusters=3, seed=0)
 length = (50, 100) if FAST else (500, 1000)
-switching = bf.fit("urp", stars, bf.Gibbs(*length, chains=4), n_components=3)
+switching = bf.fit("plsa", documents, bf.Gibbs(*length, chains=4), n_components=3)
 aligned = switching.aligned()
 print(aligned, "\n")
 said(switching)
 
 # %%
-# The share of the first attitude for one user: as drawn, and after matching.
+# The share of the first topic in one document, a line for each chain: as drawn, and after matching.
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.8), sharey=True, layout="constrained")
 for panel, title, draws in zip(
     axes, ("as drawn", "aligned"), (switching.draws["A"], aligned.draws["A"]), strict=True
@@ -67,8 +67,10 @@ for panel, title, draws in zip(
     for chain in draws[:, :, 0, 0]:
         panel.plot(chain, lw=0.6)
     panel.set(title=title, xlabel="draw", ylim=(0, 1))
-axes[0].set_ylabel("share of attitude 0, user 0")
+axes[0].set_ylabel("share of topic 0, document 0")
 plt.show()
+for title, fit in (("as drawn", switching.draws["A"]), ("aligned", aligned.draws["A"])):
+    print(f"means of the four chains, {title}: {fit[:, :, 0, 0].mean(1).round(2)}")
 
 # %% [markdown]
 # ## 2. SVI that was stopped too soon
@@ -104,6 +106,7 @@ said(bf.fit("bpmf", train, large, n_components=5))
 # refuses to sample.
 
 # %%
+stars = bf.datasets.make_ratings(60, 30, 3, seed=0)
 try:
     bf.fit("mmmf", stars, bf.NUTS(10, 10, 1), n_components=2, scale_theta=float("inf"))
 except ValueError as error:
