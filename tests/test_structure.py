@@ -287,7 +287,9 @@ def test_the_wheel_holds_what_git_holds(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a setting of git on Windows")
-@pytest.mark.skipif((ROOT / "PKG-INFO").exists(), reason="a distribution of the source has no links")
+@pytest.mark.skipif(
+    (ROOT / "PKG-INFO").exists(), reason="a distribution of the source has no links"
+)
 def test_the_links_at_the_door():
     """`models/` has a link for each family of methods, also for those of the wing of labels."""
     assert (ROOT / "inference").resolve() == PACKAGE / "inference"
