@@ -149,7 +149,9 @@ def test_pages_of_methods_say_what_the_file_says(name, monkeypatch):
         assert f"\n## {heading}\n" in page, heading
     for field in method.Hyper._fields:
         assert f"| `{field}` |" in page, field
-    assert re.search(r"^ *J.* = ", page.split("## Objective\n")[1].split("\n## ")[0], re.M)
+    assert re.search(
+        r'(^|alttext="|&#10;) *J.* = ', page.split("## Objective\n")[1].split("\n## ")[0], re.M
+    )
     assert f"`{method.cite}`" in page
     notation = page.split("## Notation\n\n")[1].split("\n\n")[0].splitlines()
     assert len(notation) > 3 and {len(re.findall(r"(?<!\\)\|", row)) for row in notation} == {4}

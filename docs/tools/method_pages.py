@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import graph
+from formulas import equations
 
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.method import TRAITS, Method, Permutation, Rotation, gauge_of
@@ -70,7 +71,8 @@ def header(blocks: list[str]) -> list[str]:
         elif block.startswith("    "):
             if "## Objective" not in parts:
                 parts.append("## Objective")
-            parts.append(f"```text\n{textwrap.dedent(block)}\n```")
+            plain = textwrap.dedent(block)
+            parts.append(equations(plain) or f"```text\n{plain}\n```")
         else:
             parts.append(prose(block))
     return parts
