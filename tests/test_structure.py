@@ -389,7 +389,7 @@ def test_commands_exist(page):
 
 
 def test_the_ten_lines_of_the_readme_use_names_that_exist():
-    code = README.split("```python\n")[1].split("```")[0]
+    code = README.split("## Ten lines\n")[1].split("```python\n")[1].split("```")[0]
     assert len([line for line in code.splitlines() if line.strip()]) == 10
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Attribute) and (dotted := ast.unparse(node)).startswith("bf."):

@@ -1,7 +1,7 @@
 """Update the methods in README.md, in its badge and in docs/choosing.md: `make readme`.
 
-README.md gets the number of methods, ten of them by task, and the figures that
-`benchmarks/first_result.py` measured. The badge gets the number. docs/choosing.md gets a row for each method
+README.md gets the number of methods, ten of them by task, and the figures that `benchmarks/first_result.py`
+and `benchmarks/new_films.py` measured. The badge gets the number. docs/choosing.md gets a row for each method
 without a row; rows of methods that no longer exist are removed, and other rows are not changed.
 """
 
@@ -53,7 +53,8 @@ def with_table(text: str) -> str:
     rows.append(f"\nAll {len(REGISTRY)} methods, by question: [how to choose](docs/choosing.md).")
     text = re.sub(r"!\[\d+ methods\]", f"![{len(REGISTRY)} methods]", text)
     text = re.sub(r"library of \d+ published", f"library of {len(REGISTRY)} published", text)
-    return between(between(text, "methods", "\n".join(rows)), "result", result())
+    text = between(between(text, "methods", "\n".join(rows)), "result", result())
+    return between(text, "films", films())
 
 
 def between(text: str, what: str, new: str) -> str:
@@ -80,6 +81,23 @@ def result() -> str:
         f"tenth of the predictions with the smallest standard deviation, it is {surest}. The 90 % intervals\n"
         f"of the posterior contain {draws[covers]:.1%} of the held-out ratings, and those of the point\n"
         f"estimate contain {point[covers]:.1%}."
+    )
+
+
+def films() -> str:
+    """What the picture at the head of README shows, by the last run of `benchmarks/new_films.py`."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "new_films.json").read_text("utf-8"))
+    seen = [*found]
+    first, last = (
+        [f"{found[n][fit]['covers 90 %']:.1%}".replace("%", " %") for fit in ("point", "posterior")]
+        for n in (seen[0], seen[-1])
+    )
+    return (
+        f"*What a point does not know: 200 films of MovieLens-100K of which `bpmf` has seen {seen[0]}\n"
+        "ratings each, with 90 % intervals of the mean of all their other ratings. Those of the point,\n"
+        f"which knows of noise alone, contain this mean for {first[0]} of the films, those of the posterior for\n"
+        f"{first[1]}; with {seen[-1]} ratings seen, {last[0]} and {last[1]} "
+        "([script](benchmarks/new_films.py)).*"
     )
 
 
