@@ -95,8 +95,8 @@ def films() -> str:
     return (
         f"*What a point does not know: 200 films of MovieLens-100K of which `bpmf` has seen {seen[0]}\n"
         "ratings each, with 90 % intervals of the mean of all their other ratings. Those of the point,\n"
-        f"which knows of noise alone, contain this mean for {first[0]} of the films, those of the posterior for\n"
-        f"{first[1]}; with {seen[-1]} ratings seen, {last[0]} and {last[1]} "
+        f"which knows of noise alone, contain this mean for {first[0]} of the films, those of the\n"
+        f"posterior for {first[1]}; with {seen[-1]} ratings seen, {last[0]} and {last[1]}\n"
         "([script](benchmarks/new_films.py)).*"
     )
 
