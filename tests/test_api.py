@@ -440,3 +440,14 @@ def test_methods_are_found_before_any_fit():
     code = "from bayesfac.core.method import lookup; print(lookup('enmf'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Unknown method 'enmf'; did you mean" in done.stderr and "bpmf" in done.stderr
+
+
+def test_a_fit_imports_only_what_it_needs():
+    """In a new process: what plots, reports and clusters need takes half a second."""
+    slow = {"arviz_base", "arviz_plots", "arviz_stats", "matplotlib", "scipy.optimize", "scipy.stats"}
+    code = (
+        "import sys, bayesfac as bf\n"
+        "bf.fit('bpmf', bf.datasets.load('ratings'), n_components=2, progress=False)\n"
+        f"assert not {slow} & set(sys.modules), {slow} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import linear_sum_assignment
 
 BLOCK = 4096  # rows whose distances are held at once
 POWER = 100  # steps of the power method where Lanczos does not converge
@@ -119,6 +118,8 @@ def _from_random_rows(
     """The best clusters of searches from clusters of k-means on two forms of some rows of A: as they are, and
     in the metric of their own covariance. Each cluster gets the number of a component in `apart` that is
     large in it."""
+    from scipy.optimize import linear_sum_assignment  # slow, and few fits need it
+
     some = forms[0]
     begins = [kmeans_labels(x, len(apart), seed, 1) for seed in range(STARTS) for x in forms]
     free = min((_compact(some, begin) for begin in begins), key=badness)

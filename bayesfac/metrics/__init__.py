@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import linear_sum_assignment
 from scipy.special import entr, logsumexp, ndtr, rel_entr
 
 from bayesfac.core.math import crps_of_sample
@@ -291,6 +290,8 @@ def clustering_accuracy(y: ArrayLike, assigned: ArrayLike) -> float:
     >>> clustering_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
     0.75
     """
+    from scipy.optimize import linear_sum_assignment  # slow, and no fit needs it
+
     table = _contingency(y, assigned)
     return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
 

@@ -3,11 +3,12 @@
 Python 3.11 has the modular packages at 0.8, newer Pythons have 1.3. The families differ in four points:
 plots take keywords only, `ci_prob` changed its name (so it is never passed), standard deviations divide by
 n or by n - 1, and the rank plot has another envelope. All functions take arrays (chain, draw, ...).
+
+The import of ArviZ takes half a second, so the first function that needs it makes it: a point fit needs none.
 """
 
 from typing import Any
 
-import arviz_stats
 import numpy as np
 
 SHORTEST = 8  # chains with fewer draws have neither R-hat nor ESS
@@ -25,18 +26,18 @@ def rhat(draws: np.ndarray) -> np.ndarray:
     if len(draws) == 1:
         half = draws.shape[1] // 2
         draws = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
-    return _each(draws, lambda kept: arviz_stats.rhat(kept, method="rank"))
+    return _each(draws, lambda kept: _arviz().rhat(kept, method="rank"))
 
 
 def ess(draws: np.ndarray, method: str = "bulk") -> np.ndarray:
     """Effective sample size of each quantity; `method` is "bulk" or "tail" (quantiles 5 % and 95 %)."""
     prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
-    return _each(draws, lambda kept: arviz_stats.ess(kept, method=method, **prob))
+    return _each(draws, lambda kept: _arviz().ess(kept, method=method, **prob))
 
 
 def mcse(draws: np.ndarray) -> np.ndarray:
     """Monte Carlo standard error of the mean of each quantity."""
-    return _each(draws, lambda kept: arviz_stats.mcse(kept, method="mean"))
+    return _each(draws, lambda kept: _arviz().mcse(kept, method="mean"))
 
 
 def moves(draws: np.ndarray) -> np.ndarray:
@@ -47,7 +48,13 @@ def moves(draws: np.ndarray) -> np.ndarray:
 
 def bfmi(energy: np.ndarray) -> np.ndarray:
     """Energy Bayesian fraction of missing information, per chain."""
-    return np.atleast_1d(_quietly(lambda: arviz_stats.bfmi(np.asarray(energy, float))))
+    return np.atleast_1d(_quietly(lambda: _arviz().bfmi(np.asarray(energy, float))))
+
+
+def _arviz() -> Any:
+    import arviz_stats
+
+    return arviz_stats
 
 
 def _each(draws: np.ndarray, statistic: Any) -> np.ndarray:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 BLOCK = 128  # draws multiplied at a time, which bounds the work space
 FEW = 0.05  # a smaller share of draws, or of a singular value, is negligible
@@ -263,6 +262,8 @@ def _distances(
 
 def _assign(cost: np.ndarray) -> np.ndarray:
     """order[s, l]: the component of draw s that gets the label l."""
+    from scipy.optimize import linear_sum_assignment  # slow, and no fit needs it
+
     return np.stack([linear_sum_assignment(table.T)[1] for table in cost])
 
 
