@@ -444,7 +444,14 @@ def test_methods_are_found_before_any_fit():
 
 def test_a_fit_imports_only_what_it_needs():
     """In a new process: what plots, reports and clusters need takes half a second."""
-    slow = {"arviz_base", "arviz_plots", "arviz_stats", "matplotlib", "scipy.optimize", "scipy.stats"}
+    slow = {
+        "arviz_base",
+        "arviz_plots",
+        "arviz_stats",
+        "matplotlib",
+        "scipy.optimize",
+        "scipy.stats",
+    }
     code = (
         "import sys, bayesfac as bf\n"
         "bf.fit('bpmf', bf.datasets.load('ratings'), n_components=2, progress=False)\n"

@@ -44,7 +44,10 @@ def demo(args: argparse.Namespace) -> int:
     import bayesfac as bf
 
     outputs.writable(args.out)
-    train, test = bf.split.holdout(bf.datasets.load("uneven-ratings"), 0.2, seed=args.seed)
+    ratings = bf.datasets.load("uneven-ratings")
+    hidden = _of_new_items(ratings, 40, 3, args.seed)
+    train, test = ratings.take(~hidden), ratings.take(hidden)
+    about = "40 new items, of which the fits have seen three ratings each"
     warmup, sweeps = (100, 100) if args.fast else (300, 700)
     engine = bf.Gibbs(warmup=warmup, draws=sweeps, chains=4)
     common: dict[str, Any] = {"seed": args.seed, "progress": not args.quiet, "n_components": 4}
@@ -54,10 +57,23 @@ def demo(args: argparse.Namespace) -> int:
     quick = bf.fit("bpmf", train, bf.Quick(), **common)
     outputs.tell(args, f"fitting bpmf as draws ({engine})")
     draws = bf.fit("bpmf", train, engine, init=point, **common)
-    comparison = bf.compare({"point": point, "Quick": quick, "Gibbs": draws}, test)
+    comparison = bf.compare({"point": point, "Quick": quick, "Gibbs": draws}, test, about)
     comparison.to_html(args.out)
-    print(f"\n{comparison}\n\n{draws.diagnostics()}\n\nreport: {args.out}")
+    print(f"\n{about}\n{comparison}\n\n{draws.diagnostics()}\n\nreport: {args.out}")
     return DONE
+
+
+def _of_new_items(ratings: Any, items: int, seen: int, seed: int) -> Any:
+    """Whether a rating is one of some random items', of each of which so many random ratings stay."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    new = rng.choice(ratings.n_items, items, replace=False)
+    mixed = rng.permutation(len(ratings))
+    order = mixed[np.argsort(ratings.item[mixed], kind="stable")]  # by item, random within
+    first = np.searchsorted(ratings.item[order], ratings.item)
+    place = np.argsort(order) - first
+    return np.isin(ratings.item, new) & (place >= seen)
 
 
 def fit(args: argparse.Namespace) -> int:

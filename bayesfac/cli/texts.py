@@ -36,9 +36,10 @@ DATA is a file or the name of a data set (bayesfac data list).
   row,view,feature,value."""
 
 DEMO = """\
-Load the data set uneven-ratings (made-up users, most of whom rated only a few items), hold out a
-fifth, and fit BPMF in three ways: as a point estimate, by a short run (Quick) and by a long one
-(Gibbs). Write a page that compares the fits. This needs no network and takes a minute or two."""
+Load the data set uneven-ratings (made-up users, most of whom rated only a few items), hide all
+but three ratings of forty items, and fit BPMF in three ways: as a point estimate, by a short run
+(Quick) and by a long one (Gibbs). Write a page that compares the fits: the hidden ratings show what
+the point did not know. This needs no network and takes a minute or two."""
 
 FIT = f"""\
 Fit METHOD to DATA, print its diagnostics, and save the fit as a folder.

@@ -346,22 +346,26 @@ def test_the_demo_fits_all_and_compares_them(capsys, here, monkeypatch):
     calls = []
 
     def fit(method, data, engine=None, **options):
-        calls.append((method, len(data), engine, options.get("init")))
+        calls.append((method, data, engine, options.get("init")))
         return SimpleNamespace(diagnostics=lambda: "a verdict")
 
-    def compare(fits, test):
-        calls.append((*fits, len(test)))
+    def compare(fits, test, about):
+        calls.append((*fits, test))
         return SimpleNamespace(to_html=lambda path: (here / path).write_text("<html>"))
 
     monkeypatch.setattr(bf, "fit", fit)
     monkeypatch.setattr(bf, "compare", compare)
     assert run(capsys, "demo", "--fast")[0] == 0
     point, quick, draws, compared = calls
-    assert point[:3] == ("bpmf", 4001, None)
+    (name, train, engine, _), test = point, compared[-1]
+    assert (name, engine) == ("bpmf", None) and len(train) + len(test) == 5001
+    seen = np.bincount(train.item)  # forty items have three ratings, and the others all of theirs
+    assert (seen == 3).sum() == len(set(test.item)) == 40
+    assert (seen[list(set(test.item))] == 3).all()
     assert quick[2] == bf.Quick() and quick[3] is None
     assert draws[2] == bf.Gibbs(warmup=100, draws=100, chains=4)
     assert draws[3] is not None, "the draws start from the point"
-    assert compared == ("point", "Quick", "Gibbs", 1000)
+    assert compared[:-1] == ("point", "Quick", "Gibbs")
     assert (here / "report.html").is_file()
 
 
