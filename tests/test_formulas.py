@@ -109,6 +109,23 @@ def test_places(text, drawn):
         assert shape(text) == drawn
 
 
+def test_pages_have_the_conditionals_of_parts_and_of_methods_as_equations():
+    found = {name: method_pages.conditionals(method) for name, method in REGISTRY.items()}
+    made = [name for name, method in REGISTRY.items() if method.parts and found[name]]
+    assert {"pmf", "bpmf", "ard_mf", "ordinal_mf", "wrmf", "fm", "cp", "cmf"} <= set(made)
+    for name in made:
+        assert "u_i | rest ~ N(m_i, S_i)" in ET.fromstring(found[name][-1]).find("math").get(
+            "alttext"
+        )
+    assert "P | rest ~ Wishart(N + K + 1, S^-1)" in found["bpmf"][-1]
+    assert "P | rest" not in found["pmf"][-1] and "alpha | rest" in found["ard_mf"][-1]
+    (one, other) = (ET.fromstring(text).find("math").get("alttext") for text in found["hpf"][1:])
+    assert (
+        one == "theta_uk | z: Gamma(a + z_{u.k}, xi_u + sum_i beta_ik)" and "xi_u | theta" in other
+    )
+    assert "A_i" in found["urp"][1].replace("\\", "") and not found["leml"]
+
+
 def test_words_beside_words_are_prose_and_products_are_none():
     assert formulas.tokens("+ the Normal-Wishart energy")[2] == (
         "text",

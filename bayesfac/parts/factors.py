@@ -9,8 +9,12 @@ name the same precision P share it. What J knows of P is S and N of `precisions.
     S = sum_i r_i r_i' + beta0 mu mu' + ridge B'B,   r_i = u_i - mu - B'x_i
     N = rows + 1 for mu + features, the rows of B
 
-summed over the factors that share P. Everything in this file holds for all laws of P. If rows depend on one
-another along their axis, S has R'QR in place of the sum of r_i r_i' (`rows/coupled.py`).
+summed over the factors that share P. Given all else a mean of n rows is normal:
+
+    mu | rest ~ N(sum_i (u_i - B'x_i) / (n + beta0), P^-1 / (n + beta0))
+
+Everything in this file holds for all laws of P. If rows depend on one another along their axis, S has R'QR in
+place of the sum of r_i r_i' (`rows/coupled.py`).
 
 A `level` is a mean whose law does not depend on P: N(0, scale_level^2). If P is diagonal and there is no
 mean, rows may be cut to entries of at least 0: their density is then 2^K times as large, and S and N stay.

@@ -1,7 +1,11 @@
 """The scores of several matrices that share kinds of labels: in each, x_ij = u_i.v_j of two kinds.
 
 Given all other kinds, a row is one regression over its cells in all matrices, with one list of cells
-(`LinkedCells`). There are no moments for VB.
+(`LinkedCells`), each with its target t and precision w:
+
+    u_i | rest ~ N(m_i, S_i),   S_i^-1 = P + sum_c w_c v_c v_c',   m_i = S_i (P c_i + sum_c w_c t_c v_c)
+
+There are no moments for VB.
 """
 
 from dataclasses import replace

@@ -1,7 +1,11 @@
 """The scores of a matrix, x_ij = u_i.v_j + b_i + c_j.
 
-Given V and the biases, cells observe u_i.v_j, and a row of U is a ridge regression with the prior of its
-factor. In a variational law every row has a normal law with a full K x K covariance S (Lim & Teh, KDD Cup
+Given V and the biases, a cell observes u_i.v_j as t_ij with the precision w_ij, and a row of U is a ridge
+regression about its mean c_i under the factor, whose precision is P:
+
+    u_i | rest ~ N(m_i, S_i),   S_i^-1 = P + sum_j w_ij v_j v_j',   m_i = S_i (P c_i + sum_j w_ij t_ij v_j)
+
+In a variational law every row has a normal law with a full K x K covariance S (Lim & Teh, KDD Cup
 2007). The best law of a row given all others is its conditional with expectations instead of values, where
 E[v v'] = m m' + S:
 

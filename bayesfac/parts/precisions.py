@@ -67,7 +67,10 @@ class Given(NamedTuple):
 
 
 class Wishart(NamedTuple):
-    """P ~ Wishart(K, I / rate), K degrees of freedom."""
+    """P ~ Wishart(K, I / rate), K degrees of freedom.
+
+    P | rest ~ Wishart(N + K + 1, S^-1)
+    """
 
     site: str
     dims: tuple[str, ...] = ("component", "component_")
@@ -103,7 +106,10 @@ class Wishart(NamedTuple):
 
 class Gammas(NamedTuple):
     """P = diag(tau), tau_k ~ Gamma(shape, rate); `shape` and `rate` are names of settings. Without `dims`,
-    tau is one number, the precision of biases."""
+    tau is one number, the precision of biases.
+
+    tau_k | rest ~ Gamma(N/2 + 1, S_kk/2)
+    """
 
     site: str
     shape: str = "tau_shape"

@@ -1,6 +1,11 @@
 """The scores of a tensor, x = sum_k u_ik v_jk ... w_tk: products of one row of each mode.
 
-Given the other modes, the rows of one are regressions on the products of the others. In a variational law,
+Given the other modes, the rows of one are regressions on the products of the others: z_c is that of the other
+rows of a cell c, which observes u_i.z_c as t_c with the precision w_c, and c_i the mean of a row:
+
+    u_i | rest ~ N(m_i, S_i),   S_i^-1 = P + sum_c w_c z_c z_c',   m_i = S_i (P c_i + sum_c w_c t_c z_c)
+
+In a variational law,
 second moments of products are products of second moments:
 
     S_i^-1 = E P + sum_c w_c prod_m (m m' + S),   m_i = S_i (E[P mu] + sum_c w_c t_c prod_m m)

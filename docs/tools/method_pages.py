@@ -37,6 +37,7 @@ def page(method: Method) -> str:
         f'Its posterior: `bf.fit("{method.name}", train, bf.{method.engines[-1]}(), init=fit)`; '
         "see [engines](../engines.md).",
         *code(method),
+        *conditionals(method),
         *notes(method, look.sites),
         "## See also",
         see_also(method),
@@ -239,6 +240,37 @@ def code(method: Method) -> list[str]:
         objective = block(method.objective)
         parts += ["## Update", "None: L-BFGS minimises this objective by its gradient.", objective]
     return [*parts, "## Model", "The generative twin, in NumPyro.", block(method.model)]
+
+
+RULE = " | rest ~ "
+ROWS = (
+    "Given all else, a row of a factor has the precision P and the mean c, and a cell observes its score as "
+    "t with the precision w. S and N are the sum and the number of the squares that involve P. Other rows "
+    "alike."
+)
+
+
+def conditionals(method: Method) -> list[str]:
+    """The laws of the blocks of Gibbs, by the docstrings of a method's own and the headers of its parts."""
+    laws = [law for law in method.gibbs.conditionals.values() if inspect.isfunction(law)]
+    own = [(inspect.getdoc(law) or "").partition(". ")[0].rstrip(".") for law in laws]
+    parts = [equations(text) or prose(f"{text}.") for text in own if re.match(r"\w+ \| ", text)]
+    if method.parts and method.gibbs.conditionals:
+        lines = [line for text in headers_of_parts(method.parts) for line in text.splitlines()]
+        plain = "\n".join(line.strip() for line in lines if RULE in line)
+        parts += [ROWS, equations(plain) or f"```text\n{plain}\n```"]
+    return ["## Conditionals", *parts] if parts else []
+
+
+def headers_of_parts(parts: Any) -> list[str]:
+    """What the files and classes of parts say of themselves."""
+    structure = parts.structure
+    factors = getattr(structure, "main", None) or [structure.factor("x")]
+    texts = [inspect.getdoc(sys.modules[type(structure).__module__])]
+    if any(f.mean for f in factors):
+        texts.append(inspect.getdoc(sys.modules[type(factors[0]).__module__]))
+    texts += dict.fromkeys(inspect.getdoc(type(f.precision)) for f in factors if f.precision.site)
+    return [*texts, inspect.getdoc(type(parts.observed)) or ""]
 
 
 def block(function: Any) -> str:

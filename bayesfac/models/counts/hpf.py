@@ -156,7 +156,7 @@ def augment(p: Params, data: Counts, hyper: Hyper) -> dist.Distribution:
 
 
 def conditional_log_theta(p: Params, data: Counts, hyper: Hyper, z: Sums) -> LogGamma:
-    """theta_uk | z: Gamma(a + z_u.k, xi_u + sum_i beta_ik)."""
+    """theta_uk | z: Gamma(a + z_{u.k}, xi_u + sum_i beta_ik)."""
     rate = jnp.exp(p.log_xi)[:, None] + jnp.exp(p.log_beta).sum(0)
     return LogGamma(hyper.shape_user + z.by_row, rate)
 

@@ -27,7 +27,10 @@ def spread(data: Any) -> Any:
 
 
 class Normal(NamedTuple):
-    """y ~ N(m + x, 1 / alpha) with alpha ~ Gamma(alpha_shape, alpha_rate), or a number alpha."""
+    """y ~ N(m + x, 1 / alpha) with alpha ~ Gamma(alpha_shape, alpha_rate), or a number alpha.
+
+    alpha | rest ~ Gamma(alpha_shape + n/2, alpha_rate + 1/2 sum_c (y_c - m - x_c)^2)
+    """
 
     @property
     def sites(self) -> dict[str, tuple[str, ...]]:
