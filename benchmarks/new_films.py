@@ -20,11 +20,8 @@ import bayesfac as bf
 
 RESULTS = Path(__file__).parent / "results" / "new_films.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "new_films.png"
-FILMS, LEAST, SHOWN = (
-    200,
-    80,
-    40,
-)  # films, the ratings that each has, and those that the picture shows
+FILMS, SHOWN = 200, 40  # films, and those of them that the picture shows
+LEAST = 80  # the ratings that each has
 FITS = {"point": None, "posterior": bf.Gibbs(500, 500, 4, over=0.7)}
 
 
