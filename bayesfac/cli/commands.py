@@ -202,6 +202,21 @@ def recommend(args: argparse.Namespace) -> int:
     return DONE
 
 
+def explain(args: argparse.Namespace) -> int:
+    """Say what each rating of a user adds to a prediction of a saved fit."""
+    import bayesfac as bf
+
+    outputs.table_file(args.out)
+    loaded = bf.load(args.folder)
+    card = loaded.data
+    args.levels = args.levels or card.levels
+    data = read_data(args.data, card.kind.lower(), args, _id_types(card.coords))
+    table = loaded.explain(data, args.who, args.which)
+    outputs.write(table, args.out)
+    outputs.tell(args, f"prediction: {table.attrs['prediction']:.4g}", sys.stderr)
+    return DONE
+
+
 def report(args: argparse.Namespace) -> int:
     """Diagnose a saved fit."""
     import bayesfac as bf

@@ -172,6 +172,10 @@ def _of_fits(make: Any) -> None:
     _add(made, "out", "user", "item")
     users = {"nargs": "+", "metavar": "USER"}
     signatures.add(made, commands.BEST, "progress", users=users, exclude={"metavar": "DATA"})
+    asked = {"data": "the training data", "who": "a user", "which": "an item"}
+    made = make("explain", commands.explain, texts.EXPLAIN, folder=SAVED, **asked)
+    _add(made, "out")
+    _table_options(made)
     made = make("report", commands.report, texts.REPORT, folder="a saved fit")
     _add(made, "html", "strict")
 

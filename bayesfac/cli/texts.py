@@ -15,6 +15,7 @@ examples:
   bayesfac compare point=point Gibbs=draws --test ml/test.csv --html report.html
   bayesfac predict draws ml/test.csv --out predictions.csv
   bayesfac recommend draws --users 1 2 --exclude ml/train.csv
+  bayesfac explain draws ml/train.csv 1 50         what the ratings of user 1 add to item 50
   bayesfac sbc bpmf --engine gibbs                 check the sampler by simulation
 
 Each command has its own --help. Results go to standard output, progress and errors to standard
@@ -111,6 +112,11 @@ RECOMMEND_EXAMPLES = """\
 examples:
   bayesfac recommend runs/gibbs --users ann bob --exclude train.csv
   bayesfac recommend runs/gibbs --n 20 --by lower --exclude train.csv --out top.csv"""
+
+EXPLAIN = """\
+Print what each rating of the user WHO, and what else, adds to the rating that a saved fit expects
+of the item WHICH. The parts add up to the prediction. DATA are the training data, because a fit
+does not contain them. Example: bayesfac explain runs/gibbs train.csv ann Alien"""
 
 REPORT = """\
 Diagnose one saved fit (R-hat and ESS of identified quantities, a verdict in words); with --html

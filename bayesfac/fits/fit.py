@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from bayesfac.core.method import contain
 from bayesfac.fits import components, later, recommending, saving
+from bayesfac.fits.explaining import explain
 from bayesfac.fits.fitted import Fitted
 from bayesfac.fits.loadings import loadings
 from bayesfac.fits.running import run
@@ -99,7 +100,7 @@ class Fit(Fitted):
     recommend, similar = recommending.recommend, recommending.similar
     save = saving.save
     in_use = property(components.in_use)
-    loadings = loadings
+    loadings, explain = loadings, explain
 
     def loo(
         self, data: Any, *, by: str = "cell", memory: int = 2**31, subsample: int | None = None,

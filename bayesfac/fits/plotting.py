@@ -6,6 +6,7 @@ import numpy as np
 
 from bayesfac.core.data.reading import positions_of
 from bayesfac.core.errors import BayesfacError, unknown
+from bayesfac.fits.explaining import explain
 from bayesfac.fits.fitted import Fitted
 from bayesfac.fits.membership import clusters
 from bayesfac.report.arviz_versions import SHORTEST
@@ -96,6 +97,10 @@ class Plots:
         features of all views.
         """
         return self._shown(fit_plots.factors, self._name, self._fit, site)
+
+    def explain(self, data: Any, user: Any, item: Any) -> Any:
+        """What the user's ratings add to the rating that the fit expects of an item: see `fit.explain`."""
+        return self._shown(fit_plots.explained, self._name, explain(self._fit, data, user, item))
 
     def clusters(self) -> Any:
         """The number of rows in each cluster, by the probability of the cluster: see `bf.clusters`."""

@@ -25,6 +25,8 @@ def main() -> None:
     save("levels", draws.plot.levels(test))
     save("point_beside", point.plot.point_beside(draws))
     save("factors", draws.plot.factors())
+    user = train.users[np.argmax(train.per_row("user") > 12)]
+    save("explain", draws.plot.explain(train, user, train.items[0]))
     save("clusters", topics.plot.clusters())
 
 

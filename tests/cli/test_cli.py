@@ -28,6 +28,7 @@ COMMANDS = [
     ["report"],
     ["predict"],
     ["recommend"],
+    ["explain"],
     ["sbc"],
     ["data"],
     ["data", "list"],
@@ -315,6 +316,19 @@ def test_the_level_of_recommendations_is_that_of_the_library(capsys, saved):
     np.testing.assert_allclose(said["score"], direct["score"], rtol=1e-5)
     usual = bf.load(saved / "draws").recommend(["u1"], 3, by="lower")
     assert abs(usual["score"] - direct["score"]).min() > 1e-3
+
+
+def test_explain_writes_what_the_library_says(capsys, saved, here):
+    train = datasets.read(saved / "train.csv", levels=5)
+    asked = "explain", saved / "draws", saved / "train.csv", "u1"
+    code, _, err = run(capsys, *asked, "none")
+    assert code == 2 and "Expected item to be a label of training, got 'none'" in err
+    item = str(train.items[0])
+    code, out, err = run(capsys, *asked, item)
+    direct = bf.load(saved / "draws").explain(train, "u1", item)
+    assert code == 0
+    np.testing.assert_allclose(pd.read_csv(io.StringIO(out))["adds"], direct["adds"], rtol=1e-4)
+    assert f"prediction: {direct.attrs['prediction']:.4g}" in err
 
 
 def test_report_and_its_verdict(capsys, saved, here):

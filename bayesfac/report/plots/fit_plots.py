@@ -17,6 +17,7 @@ from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, distinct, panel, short
 
 CELLS = 12  # cells in the picture of levels
+REASONS = 12  # ratings in the picture of what explains a prediction
 PANELS, ENTRIES = 4, 8  # components in the picture of factors, and entries of each
 SURE = {"probability ≥ 0.9": 0.9, "0.6 to 0.9": 0.6, "below 0.6": 0.0}
 SHADES = ("#0072B2", "#7FB5D6", "#D9D9D9")
@@ -166,3 +167,29 @@ def clusters(name: str, table: pd.DataFrame) -> Picture:
     text = f"Here: {sure:.0%} of the rows have a cluster of probability 0.9 or more."
     finding = Finding("good" if sure >= 0.5 else "care", text)
     return Picture(figure, f"Clusters of {name}", how, finding)
+
+
+def explained(name: str, table: pd.DataFrame) -> Picture:
+    """What the parts of a prediction add to it, with their standard deviations: a table of `fit.explain`."""
+    user, item = table.attrs["user"], table.attrs["item"]
+    rated = table["what"] == "rating"
+    most, rest = table[rated][:REASONS], table[rated][REASONS:]
+    base = table[~rated][1:]  # the mean of all ratings is far longer than all other bars
+    labels = [*base["what"], *(f"{row.label}: {row.value:g}" for row in most.itertuples())]
+    adds, sd = [*base["adds"], *most["adds"]], [*base["sd"], *most["sd"]]
+    if len(rest):  # their sum has no standard deviation in the table
+        labels, adds = [*labels, f"{len(rest)} other ratings"], [*adds, rest["adds"].sum()]
+        sd = [*sd, 0.0]
+    title = f"{short(name)}: why {item} for {user}"
+    with panel(title, "adds to the prediction", "item: rating", legend="") as (figure, axes):
+        place = -np.arange(len(adds))
+        shades = [colour(0) if x > 0 else colour(1) for x in adds]
+        axes.barh(place, adds, 0.8, color=shades, xerr=np.where(np.asarray(sd) > 0, sd, np.nan))
+        axes.axvline(0, color="0.3", lw=1)
+        axes.set_yticks(place, distinct(labels, 30))
+        axes.grid(visible=False, axis="y")
+    how = "Each bar is what a part adds to the prediction, with its standard deviation over the draws; "
+    how += "ratings are named by their item."
+    start, end = table["adds"].iloc[0], table.attrs["prediction"]
+    text = f"Here: from the mean of all ratings, {start:.2f}, to {end:.2f}."
+    return Picture(figure, f"Why {item} for {user}", how, Finding("good", text))
