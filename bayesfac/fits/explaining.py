@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jax.scipy.linalg import cho_factor, cho_solve
 
 from bayesfac.core.data.reading import plain, positions_of, same_labels
 from bayesfac.core.errors import BayesfacError, UnknownName
@@ -32,7 +33,7 @@ LEAST = 16  # ratings for which a program is compiled at least, so that few prog
 
 
 class Own(NamedTuple):
-    """The ratings of one user, padded: values, items among those of the pair's, and which are no padding."""
+    """The ratings of one user, padded: values, items as numbers of their own, and which are no padding."""
 
     y: jax.Array
     col: jax.Array
@@ -89,25 +90,22 @@ def explain(fit: Fitted, data: Any, user: Any, item: Any) -> pd.DataFrame:
         if not same_labels(fit.data.coords[side], getattr(data, f"{side}s")):
             raise ValueError(f"Expected the training data, got other labels of {side}s")
     i, t = (_code(fit, axis, label) for axis, label in (("user", user), ("item", item)))
-    rated = np.sort(data.item[data.user == i])
+    first, last = np.asarray(data.cells.by_row.ptr)[i : i + 2]
+    rated = np.asarray(data.cells.col)[first:last]
     if len(rated) != fit.data.row_counts[i] or not len(rated):
         raise ValueError(
             f"Expected the {fit.data.row_counts[i]} ratings of user {plain(user)!r} of training, at least "
             f"one, got {len(rated)}"
         )
-    items = np.union1d(rated, [t])
-    own = data.within(np.array([i]), items)
-    if fit.method.reads_features and fit.data.encodings:
-        own = own.encoded(fit.data.encodings, ("user",))
-    base, each = _parts(fit, own, i, items, int(np.searchsorted(items, t)))
-    named = [(what, "", np.nan, base[what]) for what in BASE if what in base]
-    label, value = data.items[items[np.asarray(own.item)]], np.asarray(own.value)
-    mean = each.mean(0)
+    value = np.asarray(data.host.value[data.host.origin[first:last]], float)
+    base, each = _parts(fit, data, i, rated, value, t)
+    named = [
+        (what, "", np.nan, base[what].mean(), base[what].std()) for what in BASE if what in base
+    ]
+    mean, sd, label = each.mean(0), each.std(0), data.items[rated]
     order = np.argsort(-np.abs(mean), kind="stable")
-    named += [("rating", label[j], value[j], each[:, j]) for j in order]
-    what, labels, values, adds = zip(*named, strict=True)
-    found = {"what": what, "label": labels, "value": values}
-    table = pd.DataFrame(found | {"adds": [x.mean() for x in adds], "sd": [x.std() for x in adds]})
+    named += [("rating", label[j], value[j], mean[j], sd[j]) for j in order]
+    table = pd.DataFrame(named, columns=["what", "label", "value", "adds", "sd"])
     total = float(table["adds"].sum())
     table.attrs = {"user": plain(user), "item": plain(item), "prediction": total}
     return table
@@ -138,20 +136,20 @@ def _code(fit: Fitted, axis: str, label: Any) -> int:
 
 
 def _parts(
-    fit: Fitted, own: Any, i: int, items: np.ndarray, at: int
+    fit: Fitted, data: Any, i: int, rated: np.ndarray, value: np.ndarray, t: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """What each part of the prediction adds in each draw: {what: (draw,)}, and (draw, rating)."""
-    method, h, n = fit.method, fit.hyper, len(own)
+    method, h, n = fit.method, fit.hyper, len(rated)
     size = max(LEAST, 1 << int(np.ceil(np.log2(n + 1))))
-    code = np.full(size, at)  # the items, padded by the one that is asked for
-    code[: len(items)] = np.arange(len(items))
+    # the rated items, padded by the one that is asked for
+    items = np.append(rated, np.full(size - n, t))
 
     def small(site: str, x: np.ndarray) -> np.ndarray:
         """The rows of the user and of the items alone, of every draw."""
         x = x.reshape(-1, *x.shape[2:])
         for axis, dim in enumerate(site_dims(method, site)):
             if dim in ("user", "item"):
-                x = np.take(x, [i] if dim == "user" else items[code], axis + 1)
+                x = np.take(x, [i] if dim == "user" else items, axis + 1)
         return x
 
     held = {site: small(site, np.asarray(x)) for site, x in fit._as_draws().items()}
@@ -160,40 +158,41 @@ def _parts(
         jnp.zeros(()),
         f.groups(from_sites(method, {s: x[0] for s, x in held.items()})),
     )
-    if unread := [key for key in groups if key not in own.x]:
+    if unread := [key for key in groups if key not in data.x]:
         raise BayesfacError(
             f"Expected features that the data have for explain, got {fit.name} with {unread[0]!r}"
         )
     if groups:
+        own = data.within(np.array([i]), np.sort(rated))
+        own = own.encoded(fit.data.encodings, ("user",)) if fit.data.encodings else own
         featured = jax.vmap(lambda draw: f.explained(from_sites(method, draw), own)[0])(held)
-    y, col = np.zeros(size), np.zeros(size, np.int32)
-    y[:n], col[:n] = np.asarray(own.value), np.asarray(own.item)
-    cells = Own(jnp.asarray(y), jnp.asarray(col), jnp.arange(size) < n)
-    base, each = _of_draws(method, h, held, featured, cells, at)
+    y = np.append(value, np.zeros(size - n))
+    cells = Own(jnp.asarray(y), jnp.arange(size), jnp.arange(size) < n)
+    base, each = _of_draws(method, h, held, featured, cells)
     return {what: np.asarray(x, float) for what, x in base.items()}, np.asarray(each, float)[:, :n]
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _of_draws(method: Any, h: Any, held: Any, featured: Any, own: Own, at: Any) -> Any:
+def _of_draws(method: Any, h: Any, held: Any, featured: Any, own: Own) -> Any:
     c = method.parts
     s, many = c.at(h), featured.ndim > 0
     f, g = s.main
 
     def one(draw: Any, shift: Any) -> tuple[dict[str, Any], jax.Array]:
         p = from_sites(method, draw)
-        v, centre = g.table(p), jnp.zeros(h.n_components) + f.centre(p)
+        seen, centre = g.table(p), jnp.zeros(h.n_components) + f.centre(p)
         target, weight = c.observed.target(p, own, h)
         offset = own.y - target  # the mean of all ratings, of every cell
-        seen, asked = v[own.col], v[at]
+        asked = seen[-1]  # of the padding
         w = own.kept * weight
         P = f.P(p, h) + (w[:, None] * seen).T @ seen
-        toward = seen @ jnp.linalg.solve(P, asked)
+        toward = seen @ cho_solve(cho_factor(P), asked)
         beyond = target - s.offsets(p, own) - seen @ (centre + shift)
         about = [offset[0], asked @ centre]  # in the order of BASE
         for bias in s.biases:
             b = bias.table(p)[:, 0]
             about = (
-                [*about, b[0]] if bias.axis == "user" else [about[0], about[1] + b[at], *about[2:]]
+                [*about, b[0]] if bias.axis == "user" else [about[0], about[1] + b[-1], *about[2:]]
             )
         base = dict(zip(BASE, about, strict=False))
         if many:
