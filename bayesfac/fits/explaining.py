@@ -154,14 +154,12 @@ def _parts(
 
     held = {site: small(site, np.asarray(x)) for site, x in fit._as_draws().items()}
     f = method.parts.at(h).main[0]
-    featured, groups = (
-        jnp.zeros(()),
-        f.groups(from_sites(method, {s: x[0] for s, x in held.items()})),
-    )
+    groups = f.groups(from_sites(method, {site: x[0] for site, x in held.items()}))
     if unread := [key for key in groups if key not in data.x]:
         raise BayesfacError(
             f"Expected features that the data have for explain, got {fit.name} with {unread[0]!r}"
         )
+    featured = jnp.zeros(())
     if groups:
         own = data.within(np.array([i]), np.sort(rated))
         own = own.encoded(fit.data.encodings, ("user",)) if fit.data.encodings else own
@@ -188,15 +186,11 @@ def _of_draws(method: Any, h: Any, held: Any, featured: Any, own: Own) -> Any:
         P = f.P(p, h) + (w[:, None] * seen).T @ seen
         toward = seen @ cho_solve(cho_factor(P), asked)
         beyond = target - s.offsets(p, own) - seen @ (centre + shift)
-        about = [offset[0], asked @ centre]  # in the order of BASE
-        for bias in s.biases:
-            b = bias.table(p)[:, 0]
-            about = (
-                [*about, b[0]] if bias.axis == "user" else [about[0], about[1] + b[-1], *about[2:]]
-            )
-        base = dict(zip(BASE, about, strict=False))
-        if many:
-            base[BASE[-1]] = asked @ shift
+        own_bias = {b.axis: b.table(p)[:, 0] for b in s.biases}
+        usual = asked @ centre + (own_bias["item"][-1] if "item" in own_bias else 0.0)
+        base = {BASE[0]: offset[0], BASE[1]: usual}
+        base |= {BASE[2]: own_bias["user"][0]} if "user" in own_bias else {}
+        base |= {BASE[3]: asked @ shift} if many else {}
         return base, w * beyond * toward
 
     return jax.vmap(one, (0, 0 if many else None))(held, featured)
