@@ -64,13 +64,8 @@ def moved(q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> Any:
 
 def narrowed(q: Any, g: jax.Array, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> Any:
     """The spreads of users after a step from g that increases the ELBO, row by row."""
-
-    def density(g: jax.Array) -> jax.Array:
-        log_likelihood = partial(of_cells, q._replace(log_spread={"point": g[:, 0]}), data, h)
-        each = likelihood_law.expected(log_likelihood, x, variance)
-        return row_sums(data.cells.by_row, each) - 0.5 * (g[:, 0] / h.scale_spread) ** 2
-
-    most = cuts.curvature(law.at(q, law.points(q)), x, data, h)
+    p, variance = law.at(q, law.points(q)), jnp.maximum(variance, likelihood_law.LEAST)
+    density, most = cuts.of_users(p, x, data, h, variance), cuts.curvature(p, x, data, h)
     new = law.climbed(g[:, None], most, density)
     return q._replace(log_spread={"point": new[:, 0]})
 
