@@ -24,6 +24,7 @@ from bayesfac.report.diagnostics.held_out import (
 from bayesfac.report.diagnostics.uses import judge_averages, same_posterior
 from bayesfac.report.pages.templates import SHARES, number, percent
 from bayesfac.report.ranking import Ranking, ranking
+from bayesfac.report.top import top_table, top_words
 
 LOSS_OF = {"NMAE": "MAE of level", "perplexity": "log score"}  # a score -> the loss that orders it
 LEVEL_OF = {coverage(level): level for level in LEVELS}
@@ -146,6 +147,11 @@ class Compared:
         """Scores of recommendations, with popularity as a baseline; None without `train`."""
         return None if self.train is None else ranking(self.fits, self.test, self.train)
 
+    @cached_property
+    def top(self) -> pd.DataFrame:
+        """The best predicted held-out ratings of each user beside what was observed; index (fit, n)."""
+        return top_table(self.scores)
+
     @property
     def spread(self) -> str:
         """The test set, the seeds, and the meaning of the standard errors, in one sentence."""
@@ -171,7 +177,7 @@ class Compared:
         return "\n".join(lines)
 
     def sentences(self) -> list[str]:
-        """The differences of each fit from the first, in words."""
+        """The differences of each fit from the first, and whether the top of the list is right, in words."""
         first = next(iter(self.fits))
         changes: dict[str, list[str]] = {}
         for name, loss, mean, error in self.differences.reset_index().itertuples(index=False):
@@ -182,7 +188,8 @@ class Compared:
                 shown = -mean if loss in LARGER_IS_BETTER else mean  # scores, as in the table
                 change = f"{loss} {shown:+.4f} ± {number(error, 2)} ({verdict})"
                 changes.setdefault(name, []).append(change)
-        return [f"{name} against {first}: {', '.join(parts)}." for name, parts in changes.items()]
+        found = [f"{name} against {first}: {', '.join(parts)}." for name, parts in changes.items()]
+        return found + top_words(self.top)
 
     def answers(self) -> list[str]:
         """Which fit is better and by how much, whether intervals can be believed, and what to do next."""
