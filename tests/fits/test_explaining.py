@@ -1,6 +1,7 @@
 """What a user's ratings add to a prediction."""
 
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -95,12 +96,13 @@ def test_directions_agree_with_fits_to_other_ratings():
     assert np.corrcoef(moved, expected)[0, 1] > 0.95
 
 
-def test_the_picture_has_a_bar_for_each_part(tmp_path):
+def test_the_picture_has_a_bar_for_each_part():
     fit = bf.fit("bpmf", TABLE, bf.Gibbs(10, 10, 1), n_components=2, progress=False)
     axes = fit.plot.explain(TABLE, 3, 5)
     rated = int((TABLE.user == TABLE.users.get_loc(3)).sum())
     assert len(axes.patches) == 1 + min(rated, 12) + (rated > 12)
     assert axes.get_xlabel() == "adds to the prediction"
+    plt.close(axes.figure)
 
 
 @pytest.mark.parametrize(
