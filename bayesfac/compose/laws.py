@@ -286,9 +286,7 @@ class Ordinal(Law):
     scale_spread: float = 0.3
     cite: ClassVar[str] = "koren2011ordrec"
     about: ClassVar[str] = "levels, as stars or answers"
-    model: ClassVar[str] = (
-        "level r with probability F((theta_r - x) / s) - F((theta_(r-1) - x) / s),  s = 1"
-    )
+    model: ClassVar[str] = "level r with probability F(theta_r - x) - F(theta_(r-1) - x)"
     example: ClassVar[dict[str, float]] = {}
     has_update: ClassVar[bool] = False
     has_draws: ClassVar[bool] = True
@@ -298,7 +296,7 @@ class Ordinal(Law):
 
     def settings(self) -> dict[str, Any]:
         found = super().settings() | {"levels": None}
-        unused = () if self.spread == "user" else ("spread", "scale_spread")
+        unused = ("spread",) if self.spread == "user" else ("spread", "scale_spread")
         return {name: value for name, value in found.items() if name not in unused}
 
     @property
@@ -314,7 +312,10 @@ class Ordinal(Law):
     def said(self) -> str:
         if self.spread == "shared":
             return self.model
-        return self.model.replace("s = 1", "log s_i ~ N(0, scale_spread^2)")
+        return (
+            "level r with probability F((theta_r - x) / s_i) - F((theta_(r-1) - x) / s_i),  "
+            "log s_i ~ N(0, scale_spread^2)"
+        )
 
     def filled(self, data: Any, h: Any) -> Any:
         h = levelled(data, h, self.part.name)
@@ -325,7 +326,7 @@ class Ordinal(Law):
         return few_ratings(key, levels=4)
 
     def sampler(self) -> dict[str, Any]:
-        alone = ("thresholds", "spreads")[: 2 if self.spread == "user" else 1]
+        alone = tuple(self.part.moves)
         return {
             "divisible": True,
             "row_moves": lambda hyper: alone if hyper.link == "probit" else None,

@@ -23,12 +23,8 @@ from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.method import contain, from_sites, site_dims
 from bayesfac.fits.fitted import Fitted
 
-BASE = (
-    "mean of all ratings",
-    "the item for a usual user",
-    "bias of the user",
-    "features of the user",
-)
+MEAN, USUAL, BIAS = "mean of all ratings", "the item for a usual user", "bias of the user"
+FEATURES = "features of the user"
 LEAST = 16  # ratings for which a program is compiled at least, so that few programs serve all users
 
 
@@ -99,9 +95,8 @@ def explain(fit: Fitted, data: Any, user: Any, item: Any) -> pd.DataFrame:
         )
     value = np.asarray(data.host.value[data.host.origin[first:last]], float)
     base, each = _parts(fit, data, i, rated, value, t)
-    named = [
-        (what, "", np.nan, base[what].mean(), base[what].std()) for what in BASE if what in base
-    ]
+    about = [what for what in (MEAN, USUAL, BIAS, FEATURES) if what in base]
+    named = [(what, "", np.nan, base[what].mean(), base[what].std()) for what in about]
     mean, sd, label = each.mean(0), each.std(0), data.items[rated]
     order = np.argsort(-np.abs(mean), kind="stable")
     named += [("rating", label[j], value[j], mean[j], sd[j]) for j in order]
@@ -115,7 +110,7 @@ def _check(fit: Fitted) -> None:
     """Refuse models whose predictions are not linear in the ratings of the user."""
     c = fit.method.parts
     why = ""
-    if c is None or fit.data.kind != "Ratings":
+    if c is None or not fit.data.form.by_pair or fit.method.data.implicit:
         why = "it is not made of parts, or its data are no ratings"
     elif hasattr(c.observed, "augment") or not hasattr(c.observed, "target"):
         why = "its rows are not linear in the values"
@@ -161,7 +156,7 @@ def _parts(
         )
     featured = jnp.zeros(())
     if groups:
-        own = data.within(np.array([i]), np.sort(rated))
+        own = data.within(np.array([i]), rated)
         own = own.encoded(fit.data.encodings, ("user",)) if fit.data.encodings else own
         featured = jax.vmap(lambda draw: f.explained(from_sites(method, draw), own)[0])(held)
     y = np.append(value, np.zeros(size - n))
@@ -180,17 +175,20 @@ def _of_draws(method: Any, h: Any, held: Any, featured: Any, own: Own) -> Any:
         p = from_sites(method, draw)
         seen, centre = g.table(p), jnp.zeros(h.n_components) + f.centre(p)
         target, weight = c.observed.target(p, own, h)
-        offset = own.y - target  # the mean of all ratings, of every cell
+        offset = own.y - target  # the same for all cells
         asked = seen[-1]  # of the padding
         w = own.kept * weight
         P = f.P(p, h) + (w[:, None] * seen).T @ seen
         toward = seen @ cho_solve(cho_factor(P), asked)
         beyond = target - s.offsets(p, own) - seen @ (centre + shift)
-        own_bias = {b.axis: b.table(p)[:, 0] for b in s.biases}
-        usual = asked @ centre + (own_bias["item"][-1] if "item" in own_bias else 0.0)
-        base = {BASE[0]: offset[0], BASE[1]: usual}
-        base |= {BASE[2]: own_bias["user"][0]} if "user" in own_bias else {}
-        base |= {BASE[3]: asked @ shift} if many else {}
+        bias = {b.axis: b.table(p)[:, 0] for b in s.biases}
+        base = {MEAN: offset[0], USUAL: asked @ centre}
+        if "item" in bias:
+            base[USUAL] += bias["item"][-1]
+        if "user" in bias:
+            base[BIAS] = bias["user"][0]
+        if many:
+            base[FEATURES] = asked @ shift
         return base, w * beyond * toward
 
     return jax.vmap(one, (0, 0 if many else None))(held, featured)

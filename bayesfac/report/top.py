@@ -13,7 +13,7 @@ import pandas as pd
 from bayesfac.report.diagnostics.held_out import WIDTH, Scores, coverage
 
 PLACES = 1, 5, 10
-FEWEST = 30  # users, for the sentence
+FEWEST = 30  # users of whom a sentence speaks: the standard error of fewer is unsure itself
 
 
 def top_table(scores: Mapping[str, Any]) -> pd.DataFrame:
@@ -25,7 +25,7 @@ def top_table(scores: Mapping[str, Any]) -> pd.DataFrame:
     """
     rows = {}
     for name, each in scores.items():
-        if not isinstance(each, Scores) or each.kind != "Ratings":
+        if not isinstance(each, Scores):  # ranks of counts
             continue
         inside = each.inside(WIDTH).astype(float)
         for n in PLACES:
@@ -58,7 +58,7 @@ def top_words(table: pd.DataFrame) -> list[str]:
     if not len(table) or n not in table.index.get_level_values("n"):
         return []
     best = table.xs(n, level="n")
-    if best["users"].min() < FEWEST:
+    if (users := int(best["users"].iloc[0])) < FEWEST:
         return []
     parts = []
     for name, row in best.iterrows():
@@ -66,4 +66,4 @@ def top_words(table: pd.DataFrame) -> list[str]:
         said = f"{abs(gap):.2f} {'lower' if gap > 0 else 'higher'} than predicted (± {error:.2g})"
         parts.append(f"{name} {said if abs(gap) > 2 * error else 'as predicted'}")
     first = f"At the top, the {n} held-out items with the highest predictions of each of"
-    return [f"{first} {int(best['users'].max()):,} users are rated: {', '.join(parts)}."]
+    return [f"{first} {users:,} users are rated: {', '.join(parts)}."]

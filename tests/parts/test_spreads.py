@@ -8,6 +8,7 @@ from scipy import stats
 
 import bayesfac as bf
 from bayesfac.core.data.cells import Query
+from bayesfac.core.errors import UnknownName
 from bayesfac.core.laws.ordinal import codes
 from bayesfac.testing import CHECKS
 from tests.inference.test_geweke import THRESHOLD, z_scores
@@ -137,3 +138,10 @@ def test_what_is_refused():
         bf.factorization(observed=bf.Ordinal(spread="user", scale_spread=-1.0)).example(
             jax.random.key(0)
         )
+
+
+def test_a_fit_cannot_take_the_spreads_away():
+    """A setting of a fit that removed a site would leave moves without it."""
+    data = bf.Ratings([0, 0, 1, 1], [0, 1, 0, 1], [1, 2, 2, 1], levels=2)
+    with pytest.raises(UnknownName, match="spread"):
+        bf.fit(MODEL, data, n_components=1, spread="shared")

@@ -57,12 +57,12 @@ def centres(n_levels: int) -> np.ndarray:
     return np.arange(1, n_levels) - n_levels / 2
 
 
-def thresholds_at(theta: jax.Array, query: Query | Grid, new: Any) -> jax.Array:
-    """The thresholds of every cell in `query`; a user without training data has `new`."""
+def of_users_at(table: jax.Array, query: Query | Grid, new: Any) -> jax.Array:
+    """The row of the user of every cell in `query`; a user without training data has `new`."""
     if isinstance(query, Grid):
-        return theta[query.row, None, :]
+        return table[query.row, None, :]
     known = jnp.asarray(query.row)[:, None] >= 0
-    return jnp.where(known, jnp.asarray(theta)[query.row], jnp.asarray(new, theta.dtype))
+    return jnp.where(known, jnp.asarray(table)[query.row], jnp.asarray(new, table.dtype))
 
 
 def edges(theta: jax.Array) -> jax.Array:

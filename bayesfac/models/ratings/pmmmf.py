@@ -38,7 +38,7 @@ from bayesfac.core.data.cells import Cells, Grid, Query
 from bayesfac.core.data.ratings import Ratings, few_ratings
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels.losses import proximal, proximal_centres
-from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, thresholds_at
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, levelled, of_users_at
 from bayesfac.core.math import inner
 from bayesfac.core.method import Axes, Choose, Method, Notes, Rotation, register
 from bayesfac.parts.observed import margins
@@ -141,7 +141,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
 
     def law(cells: Query | Grid) -> tuple:
         mean, at = margins.products(U, V, cells, hyper.penalty, hyper)
-        theta = thresholds_at(p.theta, cells, jnp.arange(R) - (R - 1) / 2)
+        theta = of_users_at(p.theta, cells, jnp.arange(R) - (R - 1) / 2)
 
         def levels(x: jax.Array) -> Levels:
             costs = [proximal(x, theta, jnp.full(x.shape, r), jnp.ones(R, bool)) for r in range(R)]
@@ -150,7 +150,7 @@ def predict(p: Params, query: Query | Grid, hyper: Hyper) -> Levels:
         return levels(mean), lambda point: levels(at(point))
 
     mean, _ = margins.products(U, V, query, hyper.penalty, hyper)
-    chosen = jnp.sum(mean[..., None] > thresholds_at(p.cut, query, jnp.arange(1, R) - R / 2), -1)
+    chosen = jnp.sum(mean[..., None] > of_users_at(p.cut, query, jnp.arange(1, R) - R / 2), -1)
     return averaged(law, 1 + U.shape[1], query, chosen)
 
 

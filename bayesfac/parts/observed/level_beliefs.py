@@ -25,12 +25,12 @@ def record(s: Matrix) -> Variational:
     def begin(p: Any, data: Any, h: Any) -> dict[str, Any]:
         free = p.centre if p.theta is None else cuts.rising.inv(p.theta)
         found = factor_beliefs.begin(s.main, p, data, h) | law.begin(p.U, p.centre, free)
-        g = law.spreads(p)
+        g = cuts.spreads(p)
         return found if g is None else found | {"log_spread": {"point": g}}
 
     def energy(q: Any, data: Any, h: Any) -> jax.Array:
         found = factor_beliefs.energy(s.main, q, data, h) + law.energy(q, *cuts.population(h))
-        g = law.spreads(q)
+        g = cuts.spreads(q)
         return found if g is None else found + 0.5 * jnp.sum((g / h.scale_spread) ** 2)
 
     def prior(q: Any, f: Factor, data: Any, h: Any) -> tuple[jax.Array, jax.Array]:
@@ -58,7 +58,7 @@ def moved(q: Any, x: jax.Array, variance: jax.Array, data: Any, h: Any) -> Any:
     free = t if q.theta is None else jnp.pad(t, ((0, 0), (1, 0)))
     most = cuts.bend(free, law.at(q, t), data, h)[:, free.shape[1] - t.shape[1] :]
     q = law.with_points(q, law.climbed(t, most, density))
-    g = law.spreads(q)
+    g = cuts.spreads(q)
     return q if g is None else narrowed(q, g, x, variance, data, h)
 
 

@@ -25,7 +25,7 @@ from bayesfac.core.data.cells import Cells, Grid, Query, Rows
 from bayesfac.core.errors import BayesfacError
 from bayesfac.core.kernels import sparse
 from bayesfac.core.kernels.losses import every_level, ordinal, proximal, proximal_centres
-from bayesfac.core.laws.ordinal import Levels, averaged, codes, level_codes, thresholds_at
+from bayesfac.core.laws.ordinal import Levels, averaged, codes, level_codes, of_users_at
 from bayesfac.core.math import edge, normals
 
 SIDES = ("user", "item")
@@ -253,7 +253,7 @@ def drawn_thresholds(
 ) -> jax.Array:
     """The thresholds of every cell; those of a new user are drawn from the prior (if flat: the centres)."""
     shift = jnp.zeros_like(point) if np.isinf(scale) else scale * point
-    return thresholds_at(theta, query, jnp.asarray(centres) + shift)
+    return of_users_at(theta, query, jnp.asarray(centres) + shift)
 
 
 def predicted(
@@ -272,7 +272,7 @@ def predicted(
             own = drawn_thresholds(theta, cells, centres, scale, point[K + 1 :])
             return known(at(point[: K + 1]), own)
 
-        return known(mean, thresholds_at(theta, cells, jnp.asarray(centres))), levels
+        return known(mean, of_users_at(theta, cells, jnp.asarray(centres))), levels
 
     return averaged(law, 1 + K + theta.shape[-1], query)
 

@@ -38,7 +38,7 @@ class Ordinal(NamedTuple):
 
     def held(self, h: Any) -> tuple[str, ...]:
         """`centre`, because the Jacobian would pull every user's gaps, and with them `centre`, towards 0; and
-        spreads, as the best rows leave too little of it."""
+        spreads, as they would be too small given the best rows."""
         centre = ("centre",) if h.thresholds == "user" else ()
         return (*centre, "log_spread") if self.spread else centre
 
@@ -53,9 +53,9 @@ class Ordinal(NamedTuple):
         return cuts.augmented(p, x, data, h, self.name)
 
     def target(self, p: Any, data: Any, h: Any, z: jax.Array) -> tuple[jax.Array, Any]:
-        """z in units of the spreads."""
-        each = cuts.inverse_spread(p, data.cells)
-        return z / each, each**2
+        """z is in units of the spreads."""
+        inverse = cuts.inverse_spread(p, data.cells)
+        return z / inverse, inverse**2
 
     @property
     def moves(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from numpyro.distributions.transforms import OrderedTransform
 from bayesfac.core.laws import beliefs
 from bayesfac.parts import factor_beliefs
 from bayesfac.parts.factors import Factor, Factors
+from bayesfac.parts.observed.thresholds import spreads
 
 rising = OrderedTransform()  # free coordinates -> thresholds
 
@@ -77,12 +78,6 @@ def at(q: Any, t: jax.Array) -> Any:
     if q.theta is None:
         return q._replace(centre=t[0])
     return q._replace(theta=rising(jnp.pad(t, ((0, 0), (1, 0)))))
-
-
-def spreads(q: Any) -> jax.Array | None:
-    """The point of log s of every user."""
-    g = getattr(q, "log_spread", None)
-    return g["point"] if isinstance(g, dict) else g
 
 
 def prior_of_points(q: Any, c: jax.Array, s: jax.Array) -> tuple[jax.Array, jax.Array | float]:

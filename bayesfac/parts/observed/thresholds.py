@@ -7,7 +7,8 @@ with standard deviations (scale_shift, scale_gap, ...), and `centre` is normal a
 Params has `centre` and `theta`, which is None if thresholds are shared. `hyper` has link, thresholds,
 levels, scale_shift and scale_gap.
 
-s_i is 1, or a spread of each user: log s_i ~ N(0, scale_spread^2) is in `log_spread`, of Params that have it.
+s_i is 1, or a spread of each user where `hyper` has scale_spread: log s_i ~ N(0, scale_spread^2) is then in
+`log_spread` of Params.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from bayesfac.core.laws.ordinal import (
     averaged,
     codes,
     log_between,
-    thresholds_at,
+    of_users_at,
 )
 from bayesfac.core.math import expectation, metropolis, row_sums, total
 
@@ -83,32 +84,38 @@ def limits(p: Any, data: Ratings) -> tuple[jax.Array, jax.Array]:
     return table[row, code], table[row, code + 1]
 
 
+def spreads(p: Any) -> Any:
+    """log s of every user, of a variational law its point; None if s is 1."""
+    g = getattr(p, "log_spread", None)
+    return g["point"] if isinstance(g, dict) else g
+
+
 def inverse_spread(p: Any, cells: Any) -> Any:
     """1 / s of the user of each cell."""
-    g = getattr(p, "log_spread", None)
+    g = spreads(p)
     return 1.0 if g is None else jnp.exp(-g)[cells.row]
 
 
-def in_units(edge: jax.Array, each: Any) -> jax.Array:
-    """each * edge; the derivative by `each` is 0 where the edge is infinite."""
-    return jnp.where(jnp.isinf(edge), edge, each * jnp.where(jnp.isinf(edge), 0, edge))
+def in_units(edge: jax.Array, inverse: Any) -> jax.Array:
+    """The edge times 1 / s; the derivative by 1 / s is 0 where the edge is infinite."""
+    return jnp.where(jnp.isinf(edge), edge, inverse * jnp.where(jnp.isinf(edge), 0, edge))
 
 
 def weights(p: Any, data: Ratings) -> Any:
     """1 / s^2 of the user of each rating, as a column."""
-    each = inverse_spread(p, data.cells)
-    return each if isinstance(each, float) else each[:, None] ** 2
+    inverse = inverse_spread(p, data.cells)
+    return 1.0 if isinstance(inverse, float) else inverse[:, None] ** 2
 
 
 def log_likelihood(p: Any, x: jax.Array, data: Ratings, hyper: Any) -> jax.Array:
     """The log probability of every rating, given its score x."""
-    (low, high), each = limits(p, data), inverse_spread(p, data.cells)
-    return log_between(in_units(low - x, each), in_units(high - x, each), hyper.link)
+    (low, high), inverse = limits(p, data), inverse_spread(p, data.cells)
+    return log_between(in_units(low - x, inverse), in_units(high - x, inverse), hyper.link)
 
 
 def energy(p: Any, hyper: Any) -> jax.Array:
     """Minus the log density of the free coordinates and of spreads, without constants."""
-    (c, s), g = population(hyper), getattr(p, "log_spread", None)
+    (c, s), g = population(hyper), spreads(p)
     own = 0.0 if p.theta is None else jnp.sum(((rising.inv(p.theta) - p.centre) / s) ** 2)
     own += 0.0 if g is None else jnp.sum((g / hyper.scale_spread) ** 2)
     return 0.5 * (own + jnp.sum((p.centre - c) ** 2))
@@ -174,7 +181,7 @@ def narrowed(p: Any, x: jax.Array, variance: jax.Array, data: Ratings, hyper: An
 
     Scores alone would leave too little: they are near the ratings that the rows were fitted to.
     """
-    if getattr(p, "log_spread", None) is None:
+    if spreads(p) is None:
         return p
     g, density = p.log_spread[:, None], of_users(p, x, data, hyper, variance)
     slope = jax.grad(lambda g: jnp.sum(density(g)))(g)
@@ -213,7 +220,7 @@ def quantiles(data: Ratings, hyper: Any) -> dict[str, Any]:
     centre = cuts.begin(numbers_of_levels(data))
     theta = jnp.tile(rising(centre), (data.n_users, 1)) if hyper.thresholds == "user" else None
     found = {"centre": centre, "theta": theta}
-    own = getattr(hyper, "spread", "") == "user"
+    own = hasattr(hyper, "scale_spread")
     return found | ({"log_spread": jnp.zeros(data.n_users)} if own else {})
 
 
@@ -261,35 +268,35 @@ def as_values(y: jax.Array) -> Early:
 
 
 # -- the model and predictions ------------------------------------------------------------------------------
-def likelihood(x: jax.Array, theta: jax.Array, hyper: Any, each: Any = 1.0) -> Levels:
-    """The levels at scores x and thresholds theta, where `each` is 1 / s."""
-    edges = in_units(ordinal.edges(theta) - x[..., None], jnp.expand_dims(each, -1))
+def likelihood(x: jax.Array, theta: jax.Array, hyper: Any, inverse: Any = 1.0) -> Levels:
+    """The levels at scores x and thresholds theta, where `inverse` is 1 / s."""
+    edges = in_units(ordinal.edges(theta) - x[..., None], jnp.expand_dims(inverse, -1))
     return Levels(hyper.levels, log_between(edges[..., :-1], edges[..., 1:], hyper.link))
 
 
 def sample(x: jax.Array, data: Ratings, hyper: Any) -> None:
     """Sample thresholds and spreads, and the ratings with scores x."""
-    (c, s), each = population(hyper), jnp.ones(())
+    (c, s), inverse = population(hyper), jnp.ones(())
     centre = numpyro.sample("centre", dist.Normal(c, 1).to_event(1))
     theta = rising(centre)
     if hyper.thresholds == "user":
         free = dist.Normal(centre, s).to_event(1)
         with numpyro.plate("user", data.n_users):
-            every = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
-        theta = every[data.cells.row]
-    if getattr(hyper, "spread", "") == "user":
+            each = numpyro.sample("theta", dist.TransformedDistribution(free, rising))
+        theta = each[data.cells.row]
+    if hasattr(hyper, "scale_spread"):
         with numpyro.plate("user", data.n_users):
             g = numpyro.sample("log_spread", dist.Normal(0.0, hyper.scale_spread))
-        each = jnp.exp(-g)[data.cells.row]
+        inverse = jnp.exp(-g)[data.cells.row]
     with numpyro.plate("cell", data.cells.row.shape[0]):
-        numpyro.sample("rating", likelihood(x, theta, hyper, each), obs=data.y)
+        numpyro.sample("rating", likelihood(x, theta, hyper, inverse), obs=data.y)
 
 
 def predicted(p: Any, query: Query | Grid, hyper: Any, x: Callable[[Any], tuple], K: int) -> Levels:
     """The levels at `x(cells)`, which is what `products` returns, for rows of K numbers; the choice is the
     median. Parameters of new users (with thresholds) and of new items are drawn from their priors."""
     R = len(hyper.levels)
-    sd, own = population(hyper)[1], getattr(p, "log_spread", None) is not None
+    sd, g = population(hyper)[1], spreads(p)
 
     def law(cells: Query | Grid) -> tuple:
         mean, at = x(cells)
@@ -297,21 +304,21 @@ def predicted(p: Any, query: Query | Grid, hyper: Any, x: Callable[[Any], tuple]
         def theta(shift: jax.Array | float) -> jax.Array:
             if p.theta is None:
                 return rising(p.centre)
-            return thresholds_at(p.theta, cells, rising(p.centre + sd * shift))
+            return of_users_at(p.theta, cells, rising(p.centre + sd * shift))
 
-        def each(shift: jax.Array | float) -> Any:
-            if not own:
+        def inverse(shift: jax.Array | float) -> Any:
+            if g is None:
                 return 1.0
             of_new = jnp.exp(-hyper.scale_spread * shift)
-            return thresholds_at(jnp.exp(-p.log_spread)[:, None], cells, of_new)[..., 0]
+            return of_users_at(jnp.exp(-g)[:, None], cells, of_new)[..., 0]
 
         def levels(point: jax.Array) -> Levels:
             shift, last = point[K + 1 : K + R], point[-1]
-            return likelihood(at(point[: K + 1]), theta(shift), hyper, each(last))
+            return likelihood(at(point[: K + 1]), theta(shift), hyper, inverse(last))
 
-        return likelihood(mean, theta(0.0), hyper, each(0.0)), levels
+        return likelihood(mean, theta(0.0), hyper, inverse(0.0)), levels
 
-    return averaged(law, K + R + own, query)
+    return averaged(law, K + R + (g is not None), query)
 
 
 def augmented(p: Any, x: jax.Array, data: Ratings, hyper: Any, name: str) -> Between:
@@ -321,8 +328,8 @@ def augmented(p: Any, x: jax.Array, data: Ratings, hyper: Any, name: str) -> Bet
         raise BayesfacError(
             f"{name} has Gibbs for link='probit' only: use NUTS for link='logistic'"
         )
-    (low, high), each = limits(p, data), inverse_spread(p, data.cells)
-    return Between(each * x, each * low, each * high, data.cells)
+    (low, high), inverse = limits(p, data), inverse_spread(p, data.cells)
+    return Between(inverse * x, inverse * low, inverse * high, data.cells)
 
 
 def checked(hyper: Any) -> None:
@@ -330,5 +337,5 @@ def checked(hyper: Any) -> None:
     checks.positive(hyper, "scale_shift", "scale_gap")
     checks.one_of(hyper, "link", ("probit", "logistic"))
     checks.one_of(hyper, "thresholds", ("user", "shared"))
-    if getattr(hyper, "spread", None) is not None:
+    if hasattr(hyper, "scale_spread"):
         checks.positive(hyper, "scale_spread")

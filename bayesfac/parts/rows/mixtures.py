@@ -39,7 +39,7 @@ class Mixture(Protocol):
     def masses(self, value: Any, h: Any) -> jax.Array: ...  # log pi, (M) or (K, M)
     def energy(
         self, log: jax.Array, h: Any
-    ) -> Any: ...  # minus the log prior, given log pi or its mean
+    ) -> Any: ...  # minus the log prior, by log pi or its mean
     def law(self, w: jax.Array, h: Any) -> dist.Distribution: ...  # of the site given all w
     def sampled(self, h: Any, K: int) -> Any: ...  # the value of the site, sampled in the model
     def begin(self, value: Any, h: Any, n: int) -> Belief: ...
