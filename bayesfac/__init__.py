@@ -48,6 +48,7 @@ _HOME = {
     "StudentT": "bayesfac.compose",
     "factorization": "bayesfac.compose",
     "Counts": "bayesfac.core.data.counts",
+    "Measurements": "bayesfac.core.data.measured",
     "Ratings": "bayesfac.core.data.ratings",
     "Relations": "bayesfac.core.data.relations",
     "Tensor": "bayesfac.core.data.tensor",

@@ -31,7 +31,7 @@ TRAITS = {
     "starts_solved": "the start is a minimum already, so that short fits need no sweeps",
 }
 
-CONTAINERS = ("Counts", "Ratings", "Relations", "Tasks", "Tensor", "Views")
+CONTAINERS = ("Counts", "Measurements", "Ratings", "Relations", "Tasks", "Tensor", "Views")
 MATRICES = ("Counts", "Ratings", "Relations")  # what is not listed: a zero, or missing
 RECIPES = (".toml", ".json")  # ends of the names of files that `bf.factorization` reads
 COLLAPSED = "collapsed: "  # begins a remark on a point at which factors or clusters have vanished
@@ -366,6 +366,8 @@ def contain(method: Method, data: Any) -> Any:
         )
     if isinstance(data, method.data) and found == wanted:
         return told_of_rounding(data)
+    if found in method.data.reads:
+        return method.data(data)
     if found:
         both = found in MATRICES and wanted in MATRICES
         hint = f": bf.{wanted}(data) reads them as such" if both else ""

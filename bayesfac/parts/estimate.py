@@ -227,9 +227,14 @@ def beside_biases(
     for f, b in zip(of_biases, biases(data.cells, seen.y - jnp.mean(seen.y)), strict=True):
         found |= {f.rows: b, f.precision.site: 1 / (jnp.mean(b**2) + LEAST * seen.unit**2)}
         offsets += b[data.cells.row if f.axis == "user" else data.cells.col]
+    return less(seen, offsets), found
+
+
+def less(seen: Evidence, offsets: jax.Array) -> Evidence:
+    """The evidence for scores less known parts of them."""
 
     def moved(function: Any) -> Any:
-        """The function of what is known, with scores that include the biases, and targets that do not."""
+        """The function of what is known, with scores that include the parts, and targets that do not."""
 
         def alone(known: Any, x: jax.Array, variance: jax.Array) -> Seen:
             new = function(known, x + offsets, variance)
@@ -239,7 +244,7 @@ def beside_biases(
 
     early = None if seen.early is None else moved(seen.early)
     own = {"y": seen.y - offsets, "observe": moved(seen.observe), "early": early}
-    return Evidence(**(seen._asdict() | own)), found
+    return Evidence(**(seen._asdict() | own))
 
 
 def noise(cells: Cells, y: jax.Array) -> jax.Array:

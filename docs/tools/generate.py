@@ -42,7 +42,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
                 "factorization NormalWishart Relevance Spherical SpikeAndSlab Horseshoe NonNegative "
                 "RandomWalk AutoRegressive Graph Normal StudentT Ordinal Bernoulli NegativeBinomial"),
     "data": ("Data", "Containers check once, when they are made.",
-             "Ratings Counts Relations Tensor Views Tasks DataWarning"),
+             "Ratings Counts Relations Measurements Tensor Views Tasks DataWarning"),
     "engines": ("Engines", "Settings of each; [what they do](../engines.md).",
                 "FixedPoint LBFGS MAP SVI NUTS Gibbs Quick VB"),
     "trust": ("Trust", "Checks before, beside and after a fit: [the guide](../trust.md).",

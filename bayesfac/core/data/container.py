@@ -73,6 +73,7 @@ class Container:
     site     the site of the model that has the values; "" if no value has a law of its own
     listed   whether a model of some of the cells is one of `replaced(cells=, y=)`
     closed   whether only columns of training can be asked for
+    reads    the containers of which it is also made
     by_cut   whether draws decide an outcome by a cut of its probability
     implicit whether a cell says no more than that something was chosen, and how often: cells that are not
              listed are zeros, and held-out cells are ranked among them
@@ -96,6 +97,7 @@ class Container:
     site: ClassVar[str] = "rating"
     listed: ClassVar[bool] = True
     closed: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
     by_cut: ClassVar[bool] = False
     implicit: ClassVar[bool] = False
     present: ClassVar[bool] = True
