@@ -194,7 +194,7 @@ class Composition:
         found |= {"swell": self.swell} if hasattr(self.observed, "grown") else {}
         s = self.structure
         if s.rotates and turns.possible(s.every, s.main):
-            found["turn"] = lambda key, p, data, h: turns.turned(key, s.main, p, h)
+            found["turn"] = lambda key, p, data, h: turns.turned(key, self.at(h).main, p, h)
         learned = any(f.precision.site for f in s.every)
         return found | ({"rescale": self.rescale} if learned else {})
 

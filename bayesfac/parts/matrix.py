@@ -164,26 +164,23 @@ class Matrix:
     def drawn(self, p: Any, query: Query | Grid, h: Any) -> tuple[jax.Array, Any]:
         """The scores, and draws of them at standard normal points (`core.math.products`).
 
-        With biases, of the rows (b_i, 1, u_i) and (1, c_j, v_j), whose products are the scores.
+        With biases, of the rows (b_i, 1, u_i) and (1, c_j, v_j), whose products are the scores; of those of
+        one side, (1, u_i) and (c_j, v_j).
         """
         tables = [get(p, f.rows) for f in self.main]
         new = [new_row(f, p, query, h) for f in self.main]
-        if self.biases:
-            for m, f in enumerate(self.biases):
-                b, (mean, cov) = get(p, f.rows), new_row(f, p, query, h)
-                one = jnp.ones_like(b)
-                pair = [b, one] if m == 0 else [one, b]
-                tables[m] = jnp.concatenate([jnp.stack(pair, -1), tables[m]], 1)
+        for f in self.biases[::-1]:
+            b, (about, wide) = get(p, f.rows), new_row(f, p, query, h)
+            for m, side in enumerate(self.main):
+                (mean, cov), own = new[m], f.axis == side.axis
+                column = b if own else jnp.ones(len(tables[m]), b.dtype)
+                first = about[..., 0] if own else jnp.ones_like(mean[..., 0])
                 # the 1 gets a very small variance, so that the covariance has a Cholesky factor
-                wide = [cov[0, 0], jnp.finfo(b.dtype).eps ** 2]
-                means = [mean[..., 0], jnp.ones_like(mean[..., 0])]
-                about = jnp.stack(means if m == 0 else means[::-1], -1)
-                both = jnp.broadcast_to(about, (*new[m][0].shape[:-1], 2)), new[m][0]
-                diagonal = jnp.diag(
-                    jnp.stack([jnp.asarray(w, b.dtype) for w in wide][:: 1 - 2 * m])
-                )
-                cov = jax.scipy.linalg.block_diag(diagonal, new[m][1])
-                new[m] = jnp.concatenate(both, -1), cov
+                more = wide[0, 0] if own else jnp.asarray(jnp.finfo(b.dtype).eps ** 2, b.dtype)
+                tables[m] = jnp.concatenate([column[:, None], tables[m]], 1)
+                first = jnp.broadcast_to(first, mean.shape[:-1])[..., None]
+                both = jnp.concatenate([first, mean], -1)
+                new[m] = both, jax.scipy.linalg.block_diag(more, cov)
         return products(tables[0], tables[1], query, *new)
 
     # -- variational laws of rows ---------------------------------------------------------------------

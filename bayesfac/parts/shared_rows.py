@@ -104,8 +104,11 @@ class SharedRows:
     def predicted(self, p: Any, query: Any, h: Any) -> tuple[jax.Array, jax.Array]:
         """Mean and variance of the scores; rows without training data are drawn from their prior."""
         found = [self.alone(v.name).predicted(p, v.asked(query), h) for v in h.views]
-        kind = [v.holds(query) for v in h.views]
-        return tuple(jnp.select(kind, x) for x in zip(*found, strict=True))  # type: ignore[return-value]
+        mean, variance = found[0]
+        for view, (own, wide) in zip(h.views[1:], found[1:], strict=True):
+            mine = view.holds(query)
+            mean, variance = jnp.where(mine, own, mean), jnp.where(mine, wide, variance)
+        return mean, variance
 
     # -- variational laws of rows ---------------------------------------------------------------------
     def moments(self, q: Any, cells: Any) -> tuple[jax.Array, jax.Array]:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesfac.core.data.counts import Counts
+from bayesfac.core.data.measured import Measurements
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tensor import Tensor
@@ -147,6 +148,13 @@ def _reordered_ratings(data: Ratings, orders: Orders) -> Ratings:
 
 
 @reorder.register
+def _reordered_measurements(data: Measurements, orders: Orders) -> Measurements:
+    rows = orders["user"]
+    views = {n: data.table(n).to_numpy()[rows][:, orders[f"feature.{n}"]] for n in data.views}
+    return Measurements(views)
+
+
+@reorder.register
 def _reordered_counts(data: Counts, orders: Orders) -> Counts:
     user, item = recoded(data.code, data.columns, orders).T
     return data._part(user, item, data.value, data.users, data.items, slice(None))
@@ -177,6 +185,12 @@ def _reordered_views(data: Views, orders: Orders) -> Views:
 def without_first(data: Any) -> Any:
     """The data without the cells of the first label of each axis."""
     return data.take((data.code != 0).all(1))
+
+
+@without_first.register
+def _measurements_without_first(data: Measurements) -> Measurements:
+    firsts = np.cumsum([0, *map(len, data.views.values())])
+    return data.take((data.user != 0) & ~np.isin(data.item, firsts))
 
 
 @without_first.register

@@ -89,6 +89,8 @@ class Measurements(Ratings):
             value.append(y)
             features[name] = table.columns
         user, item, values = (np.concatenate(part) for part in (row, col, value))
+        by_row = np.lexsort((item, user))
+        user, item, values = user[by_row], item[by_row], values[by_row]
         names = [f"{name}{JOINED}{label}" for name, index in features.items() for label in index]
         items = pd.Index(names, dtype=object)
         cells = row_major(user.astype(np.int32), item.astype(np.int32), (len(labels), len(items)))

@@ -9,6 +9,23 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 
+class Possible(constraints.Constraint):  # type: ignore[misc]
+    """The values that have a density or a probability, cell by cell."""
+
+    is_discrete, event_dim = False, 0
+
+    def __init__(self, law: "Mixed") -> None:
+        self.law = law
+
+    def __call__(self, value: Any) -> jax.Array:
+        def of(law: Any, *units: Any) -> jax.Array:
+            own = self.law._own(value, *units)
+            whole = own == jnp.round(own) if law.support.is_discrete else True
+            return law.support(own) & whole & jnp.isfinite(law.log_prob(own))
+
+        return self.law._each(of)
+
+
 class Mixed(dist.Distribution):
     """Each cell has one of some laws: that whose number `kind` has. `laws` are laws of all cells, of which
     the numbers at cells of other kinds are not used, in units of their own: a value is offset + scale times
@@ -18,7 +35,6 @@ class Mixed(dist.Distribution):
     """
 
     arg_constraints: dict[str, Any] = {}
-    support = constraints.real
     pytree_data_fields = ("kind", "laws", "offset", "scale", "usual")
 
     def __init__(
@@ -28,16 +44,20 @@ class Mixed(dist.Distribution):
         self.offset, self.scale = tuple(offset), tuple(scale)
         super().__init__(jnp.shape(kind), ())
 
-    def _each(self, of: Callable[[Any, Any, Any, Any, int], jax.Array], like: Any = 0.0) -> Any:
+    def _each(self, of: Callable[[Any, Any, Any, Any, int], jax.Array]) -> jax.Array:
         parts = zip(self.laws, self.offset, self.scale, self.usual, strict=True)
-        found = [jnp.asarray(of(*part, k)) for k, part in enumerate(parts)]
-        if len(found) == 1:
-            return found[0]
-        return jnp.select([self.kind == k for k in range(len(found))], found, like)
+        first, *rest = (jnp.asarray(of(*part, k)) for k, part in enumerate(parts))
+        for k, found in enumerate(rest, 1):
+            first = jnp.where(self.kind == k, found, first)
+        return first
 
     def _own(self, value: Any, offset: Any, scale: Any, usual: Any, k: int) -> jax.Array:
         """The values in units of a law; at cells of other kinds one that it can have."""
         return jnp.where(self.kind == k, (jnp.asarray(value) - offset) / scale, usual)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Any:
+        return Possible(self)
 
     @property
     def mean(self) -> jax.Array:

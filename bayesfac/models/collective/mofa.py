@@ -47,6 +47,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jax.scipy.special import gammaln
 
 from bayesfac.core import checks
 from bayesfac.core.data.measured import Measurements
@@ -64,6 +65,7 @@ from bayesfac.parts.rows.mixtures import rows as sparse_rows
 from bayesfac.parts.shared_rows import FEATURE, SharedRows, point
 
 LAW = PerView()
+CODE = {"normal": 0, "bernoulli": 1, "counts": 2}
 
 
 class Params(NamedTuple):
@@ -85,8 +87,8 @@ class Hyper(NamedTuple):
     tau_shape: float = 0.5
     tau_rate: float | None = None  # None: 1 / (4 K^2), as in `ard_mf`
     spike: float = 0.05  # the standard deviation of the spike, in units of the slab's
-    share_a: float = 1.0
-    share_b: float = 1.0
+    share_a: float = 2.0
+    share_b: float = 2.0
     bias_shape: float = 1.0
     bias_rate: float = 0.1
     alike: float = 2.0  # the precisions of the noise vary by 1 / sqrt(alike) of their mean
@@ -135,7 +137,7 @@ def prepare(data: Measurements, hyper: Hyper) -> Hyper:
                 )
             laws |= {name: "normal" for name, own in laws.items() if own == law}
             laws |= dict.fromkeys(given, law)
-    views = views_of(data, laws)
+    views = views_of(data, laws, hyper)
     if hyper.views is not None:  # offsets and scales may come from other data
         known = tuple(View(*view) for view in hyper.views)
         if [v[:4] for v in known] != [v[:4] for v in views]:
@@ -145,31 +147,42 @@ def prepare(data: Measurements, hyper: Hyper) -> Hyper:
     return hyper._replace(views=views, binary=names["bernoulli"], counts=names["counts"])
 
 
-def numbers(of: dict[str, jax.Array] | None, h: Hyper, usual: float = 1.0) -> jax.Array:
-    """One number for each feature of all views: alpha or r of its view, or `usual`."""
-    found = (jnp.broadcast_to((of or {}).get(v.name, usual), (v.features,)) for v in h.views or ())
-    return jnp.concatenate([*found])
+class Cells(NamedTuple):
+    """What of rows, features and views belongs to each cell."""
+
+    x: jax.Array  # score
+    law: jax.Array  # 0 normal, 1 of 0 and 1, 2 of counts
+    offset: jax.Array
+    scale: jax.Array
+    alpha: jax.Array  # 1 where the view has none, and so r
+    r: jax.Array
 
 
-def cellwise(p: Params, cells: Any, h: Hyper) -> Mixed:
-    """The law of the values of all cells."""
+def at_cells(p: Params, cells: Any, h: Hyper) -> Cells:
     views, col = h.views or (), cells.col
-    V, c = (jnp.concatenate([*of.values()]) for of in (p.V, p.c))
-    x = inner(p.U, V, cells) + c[col]
-    code = {"normal": 0, "bernoulli": 1, "counts": 2}
-    kind = np.repeat([code[v.law] for v in views], [v.features for v in views])
-    offset = np.repeat([v.offset for v in views], [v.features for v in views])
-    scale = np.repeat([v.scale for v in views], [v.features for v in views])
-    kind, offset, scale = (jnp.asarray(a)[col] for a in (kind, offset, scale))
-    normal = dist.Normal(offset + scale * x, scale * numbers(p.alpha, h)[col] ** -0.5)
-    r = numbers(p.r, h)[col]
-    away = jnp.where(kind == 0, 0.0, offset) + jnp.where(kind == 2, x, 0.0)
-    laws = normal, dist.Bernoulli(logits=offset + x), NegativeBinomial(r, away - jnp.log(r))
-    return Mixed(kind, laws, [0.0] * 3, [1.0] * 3, [0.0] * 3)
+    sizes = [v.features for v in views]
+
+    def each(numbers: Any) -> jax.Array:
+        own = [jnp.broadcast_to(jnp.asarray(x), (n,)) for x, n in zip(numbers, sizes, strict=True)]
+        return jnp.concatenate(own)[col]
+
+    V, c = (jnp.concatenate([of[v.name] for v in views]) for of in (p.V, p.c))
+    fixed = ([CODE[v.law], v.offset, v.scale] for v in views)
+    alpha, r = (each((of or {}).get(v.name, 1.0) for v in views) for of in (p.alpha, p.r))
+    return Cells(inner(p.U, V, cells) + c[col], *map(each, zip(*fixed, strict=True)), alpha, r)
 
 
 def objective(p: Params, data: Measurements, h: Hyper) -> jax.Array:
-    J = -jnp.sum(cellwise(p, data.cells, h).log_prob(data.y)) + 0.5 * jnp.sum(p.U**2)
+    x, law, offset, scale, alpha, r = at_cells(p, data.cells, h)
+    score, y, laws = offset + x, jnp.where(law == 2, data.y, 1.0), {v.law for v in h.views or ()}
+    each = 0.5 * alpha * ((data.y - offset) / scale - x) ** 2 - 0.5 * jnp.log(alpha)
+    if "bernoulli" in laws:
+        each = jnp.where(law == 1, jax.nn.softplus(score) - data.y * score, each)
+    if "counts" in laws:
+        ways = gammaln(y + r) - gammaln(r) - gammaln(y + 1)
+        own = (y + r) * jnp.logaddexp(jnp.log(r), score) - r * jnp.log(r) - y * score
+        each = jnp.where(law == 2, own - ways, each)
+    J = jnp.sum(each) + 0.5 * jnp.sum(p.U**2)
     for m in p.V:
         tau, pi, V = p.tau[m], p.share[m], p.V[m]
         slab = jnp.log(pi) - 0.5 * tau * V**2
@@ -180,11 +193,12 @@ def objective(p: Params, data: Measurements, h: Hyper) -> jax.Array:
         t, c = p.tau_bias[m], p.c[m]
         J += 0.5 * t * jnp.sum(c**2) - 0.5 * len(c) * jnp.log(t)
         J += h.bias_rate * t - (h.bias_shape - 1) * jnp.log(t)
-    for m, alpha in (p.alpha or {}).items():
+    for m, of_view in (p.alpha or {}).items():
         n = (p.v or {})[m]
-        J += jnp.sum(h.alike * (n * alpha - jnp.log(n)) - (h.alike - 1) * jnp.log(alpha)) + n
-    for r in (p.r or {}).values():
-        J += h.r_rate * r - (h.r_shape - 1) * jnp.log(r)
+        own = h.alike * (n * of_view - jnp.log(n)) - (h.alike - 1) * jnp.log(of_view)
+        J += jnp.sum(own) + n
+    for own in (p.r or {}).values():
+        J += h.r_rate * own - (h.r_shape - 1) * jnp.log(own)
     return J
 
 
@@ -212,9 +226,16 @@ def model(data: Measurements, h: Hyper) -> None:
             with numpyro.plate(f"{FEATURE}{m}", v.features):
                 own = dist.Gamma(h.alike, h.alike * n)
                 found["alpha"][m] = numpyro.sample(f"alpha.{m}", own)
-    law = cellwise(Params(**found), data.cells, h)
+    x, law, offset, scale, alpha, r = at_cells(Params(**found), data.cells, h)
+    score = jnp.where(law == 0, 0.0, offset + x)
+    laws = (
+        dist.Normal(offset + scale * x, scale * alpha**-0.5),
+        dist.BernoulliLogits(score),
+        NegativeBinomial(r, score - jnp.log(r)),
+    )
     with numpyro.plate("cell", len(data.cells)):
-        numpyro.sample("rating", law, obs=data.y)
+        mixed = Mixed(law, laws, [0.0] * 3, [1.0] * 3, [0.0] * 3)
+        numpyro.sample("rating", mixed, obs=data.y)
 
 
 @compiled_for(2, once=True)

@@ -37,30 +37,17 @@ LAWS: dict[str, Any] = {
 USUAL = {"normal": 0.0, "bernoulli": 0.0, "counts": 0.0}
 
 
-class OfNormal(NamedTuple):
-    """What the law of a normal view takes as its settings."""
+class Settings:
+    """The settings of the law of one view; all others are those of the method."""
 
-    n_components: int
-    alike: float
-    alpha_rate: float | None = None
-    offset: float | None = None
+    def __init__(self, of: Any, **own: Any) -> None:
+        self.of, self.own = of, own
 
+    def __getattr__(self, name: str) -> Any:
+        return self.own[name] if name in self.own else getattr(self.of, name)
 
-class OfBernoulli(NamedTuple):
-    """What the law of a view of 0 and 1 takes as its settings."""
-
-    n_components: int
-    offset: float | None = None
-
-
-class OfCounts(NamedTuple):
-    """What the law of a view of counts takes as its settings."""
-
-    n_components: int
-    r_shape: float
-    r_rate: float
-    r: float | None = None
-    offset: float | None = None
+    def _replace(self, **new: Any) -> "Settings":
+        return Settings(self.of, **(self.own | new))
 
 
 class View(NamedTuple):
@@ -77,14 +64,10 @@ class View(NamedTuple):
     def part(self) -> Any:
         return LAWS[self.law]
 
-    def settings(self, h: Any) -> Any:
-        """The settings of the law."""
-        K = h.n_components
-        if self.law == "normal":
-            return OfNormal(K, h.alike, 1.0, 0.0)
-        if self.law == "bernoulli":
-            return OfBernoulli(K, self.offset)
-        return OfCounts(K, h.r_shape, h.r_rate, None, self.offset)
+    def settings(self, h: Any) -> Settings:
+        """What the law takes as its settings."""
+        offset = 0.0 if self.law == "normal" else self.offset
+        return Settings(h, offset=offset, alpha_rate=1.0, r=None)
 
     @property
     def units(self) -> tuple[float, float]:
@@ -369,15 +352,14 @@ def _back(p: Any, view: View, new: Any) -> Any:
     return put(p, {site: x for site, x in changed.items() if x is not None})
 
 
-def views_of(data: Measurements, laws: Mapping[str, str]) -> tuple[View, ...]:
-    """The views of the data with these laws, completed; values that a law cannot have are refused."""
+def views_of(data: Measurements, laws: Mapping[str, str], h: Any) -> tuple[View, ...]:
+    """The views of the data with these laws; values that a law cannot have are refused."""
     found, first = [], 0
     for name, index in data.views.items():
         own, law = data.view(name), laws[name]
         offset, scale = own.mean, own.spread
         if law != "normal":
-            of = OfBernoulli(1) if law == "bernoulli" else OfCounts(1, 1.0, 1.0)
-            offset, scale = LAWS[law].prepare(own, of).offset, 1.0
+            offset, scale = LAWS[law].prepare(own, Settings(h, offset=None, r=None)).offset, 1.0
         found.append(View(name, law, first, len(index), float(offset), float(scale)))
         first += len(index)
     return tuple(found)
