@@ -21,6 +21,7 @@ from bayesfac.datasets import fetch, generators, readers
 from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
     make_gaussian,
+    make_measurements,
     make_ratings,
     make_relations,
     make_tensor,
@@ -35,6 +36,7 @@ __all__ = [  # noqa: F822  # two names are in LABELLED
     "list",
     "load",
     "make_gaussian",
+    "make_measurements",
     "make_ratings",
     "make_relations",
     "make_tasks",

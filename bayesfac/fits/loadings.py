@@ -11,6 +11,8 @@ from bayesfac.core.method import Rotation, from_sites, gauge_of
 from bayesfac.fits.fitted import Fitted
 from bayesfac.report.diagnostics.align import align_draws
 
+FEATURE = "feature."  # begins the axis of the features of a view
+
 
 def loadings(fit: Fitted, axis: str = "item", level: float = 0.9) -> pd.DataFrame:
     """The rows of an axis, entry by entry, of factorizations that identify their components.
@@ -21,7 +23,7 @@ def loadings(fit: Fitted, axis: str = "item", level: float = 0.9) -> pd.DataFram
     Parameters
     ----------
     axis : str
-        "user", "item", or a mode of a tensor.
+        "user", "item", a mode of a tensor, or a view of measurements.
     level : float
         The mass of the central interval from `low` to `high`.
 
@@ -59,7 +61,7 @@ def loadings(fit: Fitted, axis: str = "item", level: float = 0.9) -> pd.DataFram
         columns["in_slab"] = _in_slab(fit, factor, found)
     components = range(1, rows.shape[2] + 1)
     index = pd.MultiIndex.from_product(
-        [fit.data.coords[axis], components], names=[axis, "component"]
+        [fit.data.coords[factor.axis], components], names=[axis, "component"]
     )
     return pd.DataFrame({name: x.ravel() for name, x in columns.items()}, index)
 
@@ -68,7 +70,7 @@ def _factor(fit: Fitted, axis: str) -> Any:
     """The factor of an axis."""
     if not fit.method.parts:
         raise BayesfacError(f"Expected a method that is made of parts, got {fit.name}")
-    known = {f.axis: f for f in fit.method.parts.at(fit.hyper).main}
+    known = {f.axis.removeprefix(FEATURE): f for f in fit.method.parts.at(fit.hyper).main}
     if axis not in known:
         raise ValueError(f"Expected axis to be one of {[*known]}, got {axis!r}")
     return known[axis]

@@ -3,12 +3,14 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from bayesfac.core.data.reading import positions_of
+from bayesfac.core.data.reading import plain, positions_of
 from bayesfac.core.errors import BayesfacError, unknown
 from bayesfac.fits.explaining import explain
 from bayesfac.fits.fitted import Fitted
 from bayesfac.fits.membership import clusters
+from bayesfac.fits.variance import variance_explained
 from bayesfac.report.arviz_versions import SHORTEST
 from bayesfac.report.diagnostics.diagnose import diagnostics
 from bayesfac.report.diagnostics.held_out import WORDS, Scores, score
@@ -101,6 +103,32 @@ class Plots:
     def explain(self, data: Any, user: Any, item: Any) -> Any:
         """What the user's ratings add to the rating that the fit expects of an item: see `fit.explain`."""
         return self._shown(fit_plots.explained, self._name, explain(self._fit, data, user, item))
+
+    def variance_explained(self) -> Any:
+        """The share of each view that each component explains: see `fit.variance_explained`."""
+        table = variance_explained(self._fit)
+        return self._shown(fit_plots.variance_explained, self._name, table)
+
+    def scores(self, components: tuple[int, int] = (1, 2), colour: Any = None) -> Any:
+        """The rows of measurements in two components, with colours for a known value or class of each row.
+
+        `colour` is a Series with the labels of the rows, or as many values as there are rows.
+        """
+        self._fit.variance_explained()  # refuses fits whose components are not those of views
+        K, rows = self._fit.hyper.n_components, self._fit.data.coords["user"]
+        if len(components) != 2 or not all(k in range(1, K + 1) for k in components):
+            raise ValueError(f"Expected two components from 1 to {K}, got {components!r}")
+        label = str(getattr(colour, "name", None) or "")
+        if isinstance(colour, pd.Series):
+            at = positions_of(pd.Index(colour.index), rows)
+            if (at < 0).any():
+                raise ValueError(
+                    f"Expected a value for every row, got none for {plain(rows[int(np.argmin(at))])!r}"
+                )
+            colour = colour.to_numpy()[at]
+        elif colour is not None and len(colour := np.asarray(colour)) != len(rows):
+            raise ValueError(f"Expected {len(rows)} values, one for each row, got {len(colour)}")
+        return self._shown(fit_plots.scores, self._name, self._fit, tuple(components), colour, label)
 
     def clusters(self) -> Any:
         """The number of rows in each cluster, by the probability of the cluster: see `bf.clusters`."""

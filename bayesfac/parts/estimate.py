@@ -49,19 +49,25 @@ class Scales(NamedTuple):
 def estimated(
     main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float, own: Any,
     observe: Observe, early: Early | None = None, cells: Any = None, scales: Any = None,
+    near: bool = False,
 ) -> tuple[dict[str, Any], Any]:  # fmt: skip
     """{site: value} of factors, with scales for a point fit, and the law's own parameters. `y` are the values
     that scores explain, and `unit` is their standard deviation. `cells` are those of all matrices, if there
-    are several. `scales` has the settings of empirical Bayes, if h lacks some.
+    are several. `scales` has the settings of empirical Bayes, if h lacks some. `near`: the rows of p are a
+    good start, and no other is tried.
 
     Precisions may be any matrices on the way. At the end two factors take coordinates in which their
     precisions have the forms of their laws (`formed`); the modes of a tensor have only scales to take, and
     the diagonals that are nearest (`diagonal`).
     """
     x = [data.x.get(f.axis) if f.link else None for f in main]
-    begun = starts(main, p, data, h, y, unit, scales or h)
     problem = Problem(cells or data.cells, x, scales or h, observe, early)
-    sides, own = bayes.estimated(begun, problem, own)
+    if near:
+        first = [bayes.fitted(side, scales or h) for side in sides_of(main, p, h)]
+        sides, own = bayes.from_start(first, problem, own)
+    else:
+        begun = starts(main, p, data, h, y, unit, scales or h)
+        sides, own = bayes.estimated(begun, problem, own)
     if not all(isinstance(f.precision, Wishart) for f in main):
         sides = formed(main, sides, h) if len(main) == 2 else diagonal(main, sides)
     if len(main) == 2 and any(f.mixture for f in main):
@@ -171,6 +177,15 @@ def links(f: Factor) -> tuple[str, str]:
     return (f"{f.link}.{f.axis}", f"{f.ridge}.{f.axis}") if f.link else ("", "")
 
 
+def sides_of(main: Sequence[Factor], p: Any, h: Any) -> list[Side]:
+    """The factors of p."""
+    return [
+        bayes.certain(get(p, f.rows), f.centre(p) + jnp.zeros(h.n_components), f.P(p, h), *B)
+        for f in main
+        for B in [(get(p, site) for site in links(f))]
+    ]
+
+
 def starts(
     main: Sequence[Factor], p: Any, data: Any, h: Any, y: jax.Array, unit: float, scales: Any
 ) -> list[list[Side]]:
@@ -178,11 +193,7 @@ def starts(
     the bias of axis m times a constant of every other axis. Their mean is in the first of them. Factors of
     further axes, which other matrices have, stay small. mu and the precision fit these rows: with a wide
     prior the first sweeps would overfit, and would not recover."""
-    sides = [
-        bayes.certain(get(p, f.rows), f.centre(p) + jnp.zeros(h.n_components), f.P(p, h), *B)
-        for f in main
-        for B in [(get(p, site) for site in links(f))]
-    ]
+    sides = sides_of(main, p, h)
     M = len(data.cells.shape)
     a = unit ** (1 / M)
     if h.n_components < M:

@@ -16,10 +16,11 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.measured import Measurements
+from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.parts import factor_beliefs as law
 from bayesfac.parts import matrix
-from bayesfac.parts.estimate import Scales, estimated, fitted_mixture, less
+from bayesfac.parts.estimate import LEAST, Scales, estimated, fitted_mixture, less
 from bayesfac.parts.factors import Factor
 from bayesfac.parts.matrix import Matrix
 from bayesfac.parts.scales import Groups
@@ -148,31 +149,28 @@ class SharedRows:
         return put(q, tables | {self.user.rows: wide.U}), factor
 
 
-def point(c: Any, p: Any, data: Measurements, h: Any) -> Any:
-    """Params where the point of a composition begins, as `estimate.point` for a matrix: the rows of all
-    views by empirical Bayes with one prior, rotated to where loadings are sparse, and then the law of the
-    loadings of each view fitted to them."""
+def point(c: Any, key: jax.Array, p: Any, data: Measurements, h: Any) -> Any:
+    """Params where the point of a composition begins. The rows of all views are found as those of one
+    matrix, by empirical Bayes from the leading components of the cells, and rotated to where loadings are
+    sparse; then the law of the loadings of each view is fitted to them. With `scales="joint"`, p itself."""
     if h.scales == "joint":
         return p
-    s, seen = c.at(h), c.observed.evidence(p, data, h)
-    rows = data.cells.by_col
-    sums = bayes.sparse.spread(rows, seen.y, jnp.ones((data.shape[0], 1), seen.y.dtype))[:, 0]
-    intercepts = sums / (jnp.diff(rows.ptr) + bayes.RIDGE)
-    seen = less(seen, intercepts[data.cells.col])
-    q = s.joined(p)._replace(c=intercepts)
-    q = q._replace(
-        tau=jnp.mean(jnp.stack([*p.tau.values()]), 0), share=jnp.full(h.n_components, 0.5)
-    )
-    scales = Scales(h.n_components, seen.unit, 0.01, 1.0, 0.1)
-    found, known = estimated(s.whole.main, q, data, h, seen.y, seen.unit, seen.own, seen.observe,
-                             seen.early, scales=scales)  # fmt: skip
-    sites, share = seen.end(known)
-    new, first = {s.user.rows: found["U"]}, 0
-    for f, b, n in zip(s.main[1:], s.biases, map(len, data.views.values()), strict=True):
-        own = slice(first, first + n)
-        first += n
-        new |= {f.rows: found["V"][own], b.rows: intercepts[own]}
-        new[b.precision.site] = 1 / (jnp.mean(intercepts[own] ** 2) + 1e-4)
-        new |= fitted_mixture(put(p, {f.rows: found["V"][own]}), f, h)
-        new[f.precision.site] *= share
-    return put(p, new | sites)
+    s, seen, cells = c.at(h), c.observed.evidence(p, data, h), data.cells
+    sums = sparse.spread(cells.by_col, seen.y, jnp.ones((data.shape[0], 1), seen.y.dtype))[:, 0]
+    b = sums / (jnp.diff(cells.by_col.ptr) + bayes.RIDGE)
+    seen = less(seen, b[cells.col])
+    U, V = bayes.leading(key, cells, seen.y, h.n_components)
+    ones = jnp.ones(h.n_components, U.dtype)
+    q = s.joined(p)._replace(U=U, V=V, c=b, tau=ones, share=ones / 2)
+    known = Scales(h.n_components, seen.unit, 0.01, 1.0, 0.1)
+    given = seen.y, seen.unit, seen.own, seen.observe, seen.early
+    found, own = estimated(s.whole.main, q, data, h, *given, scales=known, near=True)
+    sites = seen.end(own)[0] | {s.user.rows: found["U"]}
+    first = 0
+    for f, intercept, index in zip(s.main[1:], s.biases, data.views.values(), strict=True):
+        mine = slice(first, first := first + len(index))
+        mean = b[mine]
+        sites |= {f.rows: found["V"][mine], intercept.rows: mean}
+        sites |= {intercept.precision.site: 1 / (jnp.mean(mean**2) + LEAST)}
+        sites |= fitted_mixture(put(p, {f.rows: found["V"][mine]}), f, h)
+    return put(p, sites)

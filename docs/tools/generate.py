@@ -65,7 +65,7 @@ API = {  # page -> its title, what it is for, and names of bf, or modules all of
 LEVELS = {
     "fitting": ("stable", {"auto": "provisional", "engines": "provisional", "path": "provisional"}),
     "compose": ("provisional", {}),
-    "data": ("stable", {"Relations": "provisional", "Tensor": "provisional"}),
+    "data": ("stable", {"Measurements": "provisional", "Relations": "provisional", "Tensor": "provisional"}),
     "engines": ("stable", {"Quick": "provisional", "VB": "provisional"}),
     "trust": ("provisional", {"loo_compare": "stable", "prior_predictive": "stable", "sbc": "stable"}),
     "references": ("provisional", {}),
@@ -159,6 +159,7 @@ def methods() -> dict[str, str]:
     guides = {
         "Ratings": "ratings",
         "Counts": "choosing",
+        "Measurements": "measurements",
         "Relations": "ratings",
         "Tensor": "ratings",
     }

@@ -60,6 +60,7 @@ SHARE = 0.8  # largest share of a cell's own weight in its prediction
 LOST = 2 / 3
 NODES = 3  # of a quadrature over the products
 LEAST = 0.05  # smallest weight of a cell
+TURNS = 8  # of the subspace iteration
 RIDGE = 5.0  # weight of the prior of a bias, in cells
 
 
@@ -147,6 +148,26 @@ def estimated(starts: Sequence[Sides], problem: Problem, own: Any) -> tuple[Side
     usual = ~_beaten(losses[:1], losses[share], away)[0]
     scale = jnp.where(usual, PARTS[0], jnp.asarray(PARTS)[share])
     return _stiffened(sides, doubt, scale), seen.own
+
+
+def from_start(start: Sides, problem: Problem, own: Any) -> tuple[Sides, Any]:
+    """As `estimated`, from one start that is known to be good, as that of `leading`: no cells are left out."""
+    begun = [certain(side.mean, *side[2:]) for side in start]
+    first = nothing_seen(problem, own)
+    end = swept(problem, first, begun, 0, SWEEPS)
+    doubt = doubts(end.sides, end.seen.weight, problem.cells)
+    return _stiffened(end.sides, doubt, jnp.asarray(PARTS[0])), end.seen.own
+
+
+def leading(key: jax.Array, cells: Cells, y: jax.Array, K: int) -> tuple[jax.Array, jax.Array]:
+    """U and V whose products are nearly the K leading components of y, with zeros in missing cells (subspace
+    iteration); the mean square of U is 1."""
+    n, m = cells.shape
+    V = jax.random.normal(key, (m, K), y.dtype)
+    for _ in range(TURNS):
+        U = jnp.linalg.qr(sparse.spread(cells.by_row, y, V))[0] * n**0.5
+        V = sparse.spread(cells.by_col, y, U) / n
+    return U, V
 
 
 def _tried(

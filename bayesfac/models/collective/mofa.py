@@ -240,7 +240,7 @@ def model(data: Measurements, h: Hyper) -> None:
 
 @compiled_for(2, once=True)
 def start(key: jax.Array, data: Measurements, h: Hyper) -> Params:
-    return point(METHOD.parts, METHOD.init(key, data, h), data, h)
+    return point(METHOD.parts, key, METHOD.init(key, data, h), data, h)
 
 
 def example(key: jax.Array) -> tuple[Measurements, Hyper]:

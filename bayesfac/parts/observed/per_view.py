@@ -74,6 +74,15 @@ class View(NamedTuple):
         """Offset and scale of the values."""
         return (self.offset, self.scale) if self.law == "normal" else (0.0, 1.0)
 
+    def noise(self, draws: Mapping[str, np.ndarray]) -> Any:
+        """The mean variance of the values about their scores, in units of the scores, for each draw; of
+        counts that of their logarithms (Nakagawa, Johnson & Schielzeth, J. R. Soc. Interface 2017)."""
+        if self.law == "normal":
+            return (1 / draws[f"alpha.{self.name}"]).mean(1)
+        if self.law == "bernoulli":
+            return np.pi**2 / 3
+        return np.log1p(np.exp(-self.offset) + 1 / draws[f"r.{self.name}"])
+
     def of(self, p: Any) -> Any:
         """Parameters or beliefs with the sites of this law alone."""
         return p._replace(**{site: get(p, f"{site}.{self.name}") for site in FIELDS})

@@ -36,6 +36,7 @@ class Words(NamedTuple):
 WORDS = {
     "Ratings": Words("ratings", "users", "rating units", "ratings of the user"),
     "Counts": Words("pairs", "users", "ranks", "pairs of the user"),
+    "Measurements": Words("cells", "rows", "value units", "cells of the row"),
     "Tensor": Words("cells", "labels of the first mode", "value units", "cells of the label"),
     "Tasks": Words("labels", "rows", "probability", "stored cells of the row"),
     "Views": Words("stored cells", "rows", "probability", "cells of the row"),

@@ -17,6 +17,7 @@ from bayesfac.report.diagnostics.findings import Finding
 from bayesfac.report.plots.figure import SIZE, Picture, canvas, colour, distinct, panel, short
 
 CELLS = 12  # cells in the picture of levels
+SHOWN = 0.005  # shares of variance from which their number is shown
 REASONS = 12  # ratings in the picture of what explains a prediction
 PANELS, ENTRIES = 4, 8  # components in the picture of factors, and entries of each
 SURE = {"probability ≥ 0.9": 0.9, "0.6 to 0.9": 0.6, "below 0.6": 0.0}
@@ -88,6 +89,64 @@ def factors(name: str, fit: Any, site: str | None = None) -> Picture:
                 axes.set_axis_off()
     how = f"The {ENTRIES} largest entries of {', '.join(tables)} in each component; bars are 90 % intervals."
     return Picture(figure, f"Factors of {name}", how, _judged(aligned))
+
+
+def variance_explained(name: str, table: pd.DataFrame) -> Picture:
+    """The share of each view that each component explains, as squares, and that of all as bars."""
+    wide = table["mean"].unstack("component", sort=False)
+    total, each = wide["all"], wide.drop(columns="all")
+    ends = table.xs("all", level="component")[["low", "high"]].loc[wide.index]
+    width = max(SIZE[0], 2.2 + 0.42 * each.shape[1])
+    with drawing.style():
+        figure, (left, right) = canvas(1, 2, (width + 1.8, 1.3 + 0.5 * len(wide)))
+        left.get_subplotspec().get_gridspec().set_width_ratios([max(3.0, 0.42 * each.shape[1]), 1.8])
+        image = left.imshow(each, cmap="Blues", vmin=0, aspect="auto")
+        dark = 0.6 * np.nanmax(each.to_numpy(), initial=1e-9)
+        for (i, j), share in np.ndenumerate(each.to_numpy()):
+            if share >= SHOWN:
+                shade = "white" if share > dark else "black"
+                left.text(j, i, f"{share:.0%}", ha="center", va="center", fontsize=7, color=shade)
+        left.set_xticks(range(each.shape[1]), [str(k) for k in each.columns])
+        left.set_yticks(range(len(wide)), distinct(map(str, wide.index), 16))
+        left.set_xlabel("component")
+        left.grid(visible=False)
+        left.set_title(f"{short(name)}: variance explained", loc="left")
+        figure.colorbar(image, ax=left, format=lambda x, _: f"{x:.0%}", pad=0.01)
+        bars = np.maximum([total - ends["low"], ends["high"] - total], 0)
+        right.barh(range(len(wide)), total, 0.7, xerr=bars, color=colour(0), ecolor="black")
+        right.set_yticks(range(len(wide)), [""] * len(wide))
+        right.invert_yaxis()
+        right.set_xlim(0, 1)
+        right.set_xlabel("all components")
+    how = "Each square is the share of the variance of a view that a component explains; bars are the shares "
+    how += "of all components, with 90 % intervals of draws."
+    best = total.idxmax()
+    used = table.xs("all", level="component")["in_use"]
+    text = f"Here: {best!r} is explained best, {total[best]:.0%}; components in use: " + ", ".join(
+        f"{used[view]:.0f} in {view!r}" for view in wide.index
+    )
+    return Picture(figure, f"Variance explained by {name}", how, Finding("good", f"{text}."))
+
+
+def scores(name: str, fit: Any, components: tuple[int, int], values: Any, label: str) -> Picture:
+    """The rows in two components, by the mean of aligned draws, with colours for `values`."""
+    found = {s: np.asarray(x) for s, x in fit._as_draws().items()}
+    aligned = align_draws(found, gauge_of(fit.method, tuple(found)))
+    rows, (one, two) = aligned.draws["U"].reshape(-1, *found["U"].shape[2:]).mean(0), components
+    x, y = rows[:, one - 1], rows[:, two - 1]
+    title = f"{short(name)}: rows"
+    with panel(title, f"component {one}", f"component {two}", legend="") as (figure, axes):
+        if values is None:
+            axes.scatter(x, y, 12, color=colour(0), lw=0)
+        elif pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+            points = axes.scatter(x, y, 12, c=np.asarray(values, float), cmap="cividis", lw=0)
+            figure.colorbar(points, ax=axes, label=label)
+        else:
+            for number, (value, at) in enumerate(pd.Series(values).groupby(values).groups.items()):
+                axes.scatter(x[at], y[at], 12, color=colour(number), lw=0, label=str(value))
+            figure.legend(loc="outside right center", title=label)
+    how = "Each dot is a row, at the mean of its draws."
+    return Picture(figure, f"Rows of {name}", how, _judged(aligned if fit.draws else None))
 
 
 def _largest(
