@@ -26,9 +26,9 @@ from bayesfac.compose import SpikeAndSlab as SpikeAndSlab
 from bayesfac.compose import StudentT as StudentT
 from bayesfac.compose import factorization as factorization
 from bayesfac.core.data.counts import Counts as Counts
-from bayesfac.core.data.measured import Measurements as Measurements
+from bayesfac.core.data.linked.measured import Measurements as Measurements
+from bayesfac.core.data.linked.relations import Relations as Relations
 from bayesfac.core.data.ratings import Ratings as Ratings
-from bayesfac.core.data.relations import Relations as Relations
 from bayesfac.core.data.tensor import Tensor as Tensor
 from bayesfac.core.data.views import Views as Views
 from bayesfac.core.errors import ConvergenceWarning as ConvergenceWarning

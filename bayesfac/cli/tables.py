@@ -49,7 +49,7 @@ def tensor(name: str, args: argparse.Namespace) -> Any:
 
 def relations(ratings: Any, args: argparse.Namespace) -> Any:
     """The ratings and the files of `--matrix`: a column for each of the two kinds, and one of values."""
-    from bayesfac.core.data.relations import Relations
+    from bayesfac.core.data.linked.relations import Relations
 
     matrices = {}
     for name, (row, col, file) in getattr(args, "matrix", None) or ():

@@ -21,7 +21,6 @@ from bayesfac.datasets import fetch, generators, readers
 from bayesfac.datasets.files import read, read_pairs, views
 from bayesfac.datasets.generators import (
     make_gaussian,
-    make_measurements,
     make_ratings,
     make_relations,
     make_tensor,
@@ -29,6 +28,7 @@ from bayesfac.datasets.generators import (
     make_uneven_ratings,
 )
 from bayesfac.datasets.large import read_large
+from bayesfac.datasets.measured import make_measurements
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
 
 __all__ = [  # noqa: F822  # two names are in LABELLED

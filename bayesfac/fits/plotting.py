@@ -114,7 +114,7 @@ class Plots:
 
         `colour` is a Series with the labels of the rows, or as many values as there are rows.
         """
-        self._fit.variance_explained()  # refuses fits whose components are not those of views
+        variance_explained(self._fit)  # refuses fits whose components are not those of views
         K, rows = self._fit.hyper.n_components, self._fit.data.coords["user"]
         if len(components) != 2 or not all(k in range(1, K + 1) for k in components):
             raise ValueError(f"Expected two components from 1 to {K}, got {components!r}")
@@ -128,7 +128,9 @@ class Plots:
             colour = colour.to_numpy()[at]
         elif colour is not None and len(colour := np.asarray(colour)) != len(rows):
             raise ValueError(f"Expected {len(rows)} values, one for each row, got {len(colour)}")
-        return self._shown(fit_plots.scores, self._name, self._fit, tuple(components), colour, label)
+        return self._shown(
+            fit_plots.scores, self._name, self._fit, tuple(components), colour, label
+        )
 
     def clusters(self) -> Any:
         """The number of rows in each cluster, by the probability of the cluster: see `bf.clusters`."""

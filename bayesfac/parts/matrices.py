@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from bayesfac.core.data.cells import Cells
-from bayesfac.core.data.relations import ENDS, RATINGS, Relations
+from bayesfac.core.data.linked.relations import ENDS, RATINGS, Relations
 from bayesfac.core.math import inner
 from bayesfac.core.multilinear import multiplied
 from bayesfac.parts import scales

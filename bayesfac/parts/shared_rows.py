@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from bayesfac.core.data.measured import Measurements
+from bayesfac.core.data.linked.measured import Measurements
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.parts import factor_beliefs as law
@@ -99,8 +99,8 @@ class SharedRows:
         if f == self.user:
             return self.whole.rows(self.joined(p), data, f, h, target, weight, P=P)
         view = f.axis.removeprefix(FEATURE)
-        given = (data.of_view(view, jnp.broadcast_to(x, target.shape)) for x in (target, weight))
-        return self.alone(view).rows(p, data.view(view), f, h, *given, P=P)
+        t, w = (data.of_view(view, jnp.broadcast_to(x, target.shape)) for x in (target, weight))
+        return self.alone(view).rows(p, data.view(view), f, h, t, w, P=P)
 
     def predicted(self, p: Any, query: Any, h: Any) -> tuple[jax.Array, jax.Array]:
         """Mean and variance of the scores; rows without training data are drawn from their prior."""

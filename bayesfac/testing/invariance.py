@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesfac.core.data.counts import Counts
-from bayesfac.core.data.measured import Measurements
+from bayesfac.core.data.linked.measured import Measurements
+from bayesfac.core.data.linked.relations import Relations
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
 from bayesfac.core.gauge import moved, random_move
@@ -190,7 +190,8 @@ def without_first(data: Any) -> Any:
 @without_first.register
 def _measurements_without_first(data: Measurements) -> Measurements:
     firsts = np.cumsum([0, *map(len, data.views.values())])
-    return data.take((data.user != 0) & ~np.isin(data.item, firsts))
+    part: Any = data.take((data.user != 0) & ~np.isin(data.item, firsts))
+    return part
 
 
 @without_first.register

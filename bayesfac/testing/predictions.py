@@ -10,8 +10,8 @@ import numpyro.distributions as dist
 
 from bayesfac.core.data.cards import describe
 from bayesfac.core.data.cells import Grid, Known, Query, query_of
+from bayesfac.core.data.linked.relations import Relations
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.relations import Relations
 from bayesfac.core.laws.ordinal import Levels
 from bayesfac.core.method import Method, site_dims, sites
 from bayesfac.inference.predictions import pointwise

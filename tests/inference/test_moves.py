@@ -5,8 +5,8 @@ from dataclasses import replace
 import jax
 import pytest
 
+from bayesfac.core.data.linked.relations import Relations
 from bayesfac.core.data.ratings import Ratings
-from bayesfac.core.data.relations import Relations
 from bayesfac.core.method import REGISTRY
 from bayesfac.inference.joint import with_values
 from bayesfac.models.ratings import gplvm

@@ -12,10 +12,9 @@ from bayesfac.core.data.cells import Query, narrowed
 from bayesfac.core.data.columns import find, with_index
 from bayesfac.core.data.container import KINDS, Container
 from bayesfac.core.data.features import Encoding, of_new, to_predict
-from bayesfac.core.data.measured import Measurements
+from bayesfac.core.data.linked.relations import Relations
 from bayesfac.core.data.ratings import Ratings
 from bayesfac.core.data.reading import deviation, plain, positions_of, same_labels
-from bayesfac.core.data.relations import Relations
 from bayesfac.core.data.row_marks import marks
 from bayesfac.core.data.tensor import Tensor
 from bayesfac.core.data.views import Views
@@ -141,17 +140,16 @@ class Card:
             row, col = _codes(self.coords[axis], labels[axis], axis), self._columns(labels)
             flagged = (row < 0) | (col < 0) | (self.row_counts[row] == 0)
             return narrowed(Query(row, col)), labels, flagged
-        wanted = dict.fromkeys(self.columns, "")
-        if self.form.closed:
-            wanted[self.columns[1]] = f"{self.columns[1]}s of training"
+        closed = self.columns[1] if self.form.closed else ""
         every = {
-            axis: _codes(self.coords[axis], labels[axis], axis, what) for axis, what in wanted.items()
+            axis: _codes(
+                self.coords[axis], labels[axis], axis, "one of training" * (axis == closed)
+            )
+            for axis in self.columns
         }
         found, flagged = {}, np.zeros(len(labels), bool)
         for axis, code in every.items():
-            new = code < 0
-            if not (self.form.closed and axis == self.columns[1]):
-                new |= self.cells(axis)[code] == 0
+            new = (code < 0) | ((axis != closed) & (self.cells(axis)[code] == 0))
             every[axis], flagged = np.where(new, -1, code), flagged | new
             if axis in self.encodings and new.any():
                 table = (tables or {}).get(axis)
@@ -254,7 +252,8 @@ def check_same(card: Card, data: Any) -> None:
 
 
 @card_of.register
-def _ratings_card(data: Ratings) -> Card:
+def ratings_card(data: Ratings) -> Card:
+    """The card of users x items."""
     rows, cols, n = data.per_row("user"), data.per_row("item"), len(data)
     host: Any = data.host
     value = host.value
@@ -284,22 +283,11 @@ def _ratings_card(data: Ratings) -> Card:
 
 @card_of.register
 def _relations_card(data: Relations) -> Card:
-    card = _ratings_card(data)
+    card = ratings_card(data)
     card.summary |= {f"labels of {kind}": len(i) for kind, i in data.host.axes.items()}
     for name in data.others:
         card.summary |= {f"cells of {name}": len(data.values(name))}
         card.summary |= {f"mean of {name}": float(data.values(name).mean())}
-    return card
-
-
-@card_of.register
-def _measured_card(data: Measurements) -> Card:
-    card = replace(_ratings_card(data), kind="Measurements")
-    names = {"users": "rows", "items": "features", "ratings": "cells", "fewest per user": "fewest per row"}
-    names |= {"most per user": "most per row"}
-    card.summary = {names.get(name, name): number for name, number in card.summary.items()}
-    for name, cells in data.inside.items():
-        card.summary |= {f"features of {name}": cells.shape[1], f"cells of {name}": len(cells)}
     return card
 
 

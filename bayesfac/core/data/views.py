@@ -57,7 +57,7 @@ class Views(Container):
     leaves = ("cells", "y", "graphs")
 
     def __init__(self, data: Any, *, rows: Any = None, graphs: Any = None) -> None:
-        named, known = _named_views(data), data if isinstance(data, Views) else None
+        named, known = named_views(data), data if isinstance(data, Views) else None
         if known is not None:
             rows = known.rows if rows is None else rows
             graphs = known.graphs if graphs is None else graphs
@@ -240,7 +240,8 @@ class Views(Container):
         return Views.tree_unflatten(self.host, (cells, y, self.graphs)), weight
 
 
-def _named_views(data: Any) -> dict[str, Any]:
+def named_views(data: Any) -> dict[str, Any]:
+    """{view: table} of whatever `Views` reads, with names that sites can have."""
     if isinstance(data, Views):
         data = {name: data[name] for name in data.names}
     is_rows = isinstance(data, list | tuple) and len(data) and np.ndim(data[0]) == 1

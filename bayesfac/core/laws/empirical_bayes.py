@@ -151,7 +151,7 @@ def estimated(starts: Sequence[Sides], problem: Problem, own: Any) -> tuple[Side
 
 
 def from_start(start: Sides, problem: Problem, own: Any) -> tuple[Sides, Any]:
-    """As `estimated`, from one start that is known to be good, as that of `leading`: no cells are left out."""
+    """As `estimated`, from one good start, as that of `leading`: no cells are left out."""
     begun = [certain(side.mean, *side[2:]) for side in start]
     first = nothing_seen(problem, own)
     end = swept(problem, first, begun, 0, SWEEPS)

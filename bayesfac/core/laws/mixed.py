@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 
-class Possible(constraints.Constraint):  # type: ignore[misc]
+class Possible(constraints.Constraint):
     """The values that have a density or a probability, cell by cell."""
 
     is_discrete, event_dim = False, 0
@@ -19,9 +19,9 @@ class Possible(constraints.Constraint):  # type: ignore[misc]
 
     def __call__(self, value: Any) -> jax.Array:
         def of(law: Any, *units: Any) -> jax.Array:
-            own = self.law._own(value, *units)
-            whole = own == jnp.round(own) if law.support.is_discrete else True
-            return law.support(own) & whole & jnp.isfinite(law.log_prob(own))
+            own, values = self.law._own(value, *units), getattr(law, "values", None)
+            known = law.support(own)
+            return known if values is None else known & jnp.isin(own, jnp.asarray(values))
 
         return self.law._each(of)
 

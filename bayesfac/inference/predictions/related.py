@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from bayesfac.core.data.cards import Card
-from bayesfac.core.data.relations import ENDS, RATINGS
+from bayesfac.core.data.linked.relations import ENDS, RATINGS
 from bayesfac.core.data.row_marks import check_rows
 from bayesfac.core.errors import BayesfacError, check_names
 from bayesfac.inference.predictions.predict import Prediction

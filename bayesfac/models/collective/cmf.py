@@ -49,8 +49,8 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfac.core import checks
+from bayesfac.core.data.linked.relations import RATINGS, Relations, few_relations
 from bayesfac.core.data.reading import spread
-from bayesfac.core.data.relations import RATINGS, Relations, few_relations
 from bayesfac.core.laws import cuts
 from bayesfac.core.method import Notes, register
 from bayesfac.core.programs import compiled_for

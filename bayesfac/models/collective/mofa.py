@@ -50,7 +50,7 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 
 from bayesfac.core import checks
-from bayesfac.core.data.measured import Measurements
+from bayesfac.core.data.linked.measured import Measurements
 from bayesfac.core.laws.counts import NegativeBinomial
 from bayesfac.core.laws.mixed import Mixed
 from bayesfac.core.math import inner
@@ -84,8 +84,8 @@ class Hyper(NamedTuple):
     n_components: int = 10
     binary: tuple[str, ...] | None = None  # views of 0 and 1; None: those that have no other values
     counts: tuple[str, ...] | None = None  # views of counts; None: whole numbers from 0 to above 10
-    tau_shape: float = 0.5
-    tau_rate: float | None = None  # None: 1 / (4 K^2), as in `ard_mf`
+    tau_shape: float = 1.0
+    tau_rate: float | None = None  # None: 1 / (4 K), by the rule of `ard_mf`
     spike: float = 0.05  # the standard deviation of the spike, in units of the slab's
     share_a: float = 2.0
     share_b: float = 2.0
@@ -94,7 +94,9 @@ class Hyper(NamedTuple):
     alike: float = 2.0  # the precisions of the noise vary by 1 / sqrt(alike) of their mean
     r_shape: float = 1.0
     r_rate: float = 0.1
-    scales: str = "estimated"  # how a point fit sets all but rows, loadings and intercepts; or "joint"
+    scales: str = (
+        "estimated"  # how a point fit sets all but rows, loadings and intercepts; or "joint"
+    )
     views: tuple[View, ...] | None = None  # None: those of the data
 
     @property
@@ -147,7 +149,7 @@ def prepare(data: Measurements, hyper: Hyper) -> Hyper:
     return hyper._replace(views=views, binary=names["bernoulli"], counts=names["counts"])
 
 
-class Cells(NamedTuple):
+class AtCells(NamedTuple):
     """What of rows, features and views belongs to each cell."""
 
     x: jax.Array  # score
@@ -158,7 +160,7 @@ class Cells(NamedTuple):
     r: jax.Array
 
 
-def at_cells(p: Params, cells: Any, h: Hyper) -> Cells:
+def at_cells(p: Params, cells: Any, h: Hyper) -> AtCells:
     views, col = h.views or (), cells.col
     sizes = [v.features for v in views]
 
@@ -167,9 +169,10 @@ def at_cells(p: Params, cells: Any, h: Hyper) -> Cells:
         return jnp.concatenate(own)[col]
 
     V, c = (jnp.concatenate([of[v.name] for v in views]) for of in (p.V, p.c))
-    fixed = ([CODE[v.law], v.offset, v.scale] for v in views)
+    fixed = zip(*((CODE[v.law], v.offset, v.scale) for v in views), strict=True)
+    law, offset, scale = map(each, fixed)
     alpha, r = (each((of or {}).get(v.name, 1.0) for v in views) for of in (p.alpha, p.r))
-    return Cells(inner(p.U, V, cells) + c[col], *map(each, zip(*fixed, strict=True)), alpha, r)
+    return AtCells(inner(p.U, V, cells) + c[col], law, offset, scale, alpha, r)
 
 
 def objective(p: Params, data: Measurements, h: Hyper) -> jax.Array:
@@ -203,7 +206,8 @@ def objective(p: Params, data: Measurements, h: Hyper) -> jax.Array:
 
 
 def model(data: Measurements, h: Hyper) -> None:
-    K, found = h.n_components, {field: {} for field in Params._fields}
+    K = h.n_components
+    found: dict[str, Any] = {field: {} for field in Params._fields}
     with numpyro.plate("user", data.shape[0]):
         found["U"] = numpyro.sample("U", dist.Normal(0, jnp.ones(K)).to_event(1))
     for v in h.views or ():
@@ -260,7 +264,7 @@ def example(key: jax.Array) -> tuple[Measurements, Hyper]:
 
 METHOD = register(
     composed(
-        "mofa", cite="argelaguet2018multi, argelaguet2020mofa, klami2015group", home=__name__,
+        "mofa", cite="argelaguet2018multi", home=__name__,
         data=Measurements, Params=Params, Hyper=Hyper,
         structure=SharedRows(Factor("user", "U", Given("unit")), of_view, intercepts),
         observed=LAW, objective=objective, model=model, example=example, prepare=prepare,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 
-from bayesfac.core.data.relations import RATINGS, Relations
+from bayesfac.core.data.linked.relations import RATINGS, Relations
 from bayesfac.core.laws import cuts
 from bayesfac.core.laws import empirical_bayes as bayes
 from bayesfac.core.laws.ordinal import Between, averaged, level_codes

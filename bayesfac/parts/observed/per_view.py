@@ -1,8 +1,8 @@
 """Laws of several views of the same rows, each of which has values of its own kind (`parts/shared_rows.py`).
 
-    "normal"      z = (y - offset) / scale ~ N(x, 1 / alpha_j), a noise for every feature   (`noises.py`)
-    "bernoulli"   P(y = 1) = F(offset + x), F logistic                                      (`bernoulli.py`)
-    "counts"      E y = exp(offset + x), negative binomial                                  (`negative_binomial.py`)
+    "normal"      z = (y - offset) / scale ~ N(x, 1 / alpha_j), a noise for every feature (`noises.py`)
+    "bernoulli"   P(y = 1) = F(offset + x), F logistic (`bernoulli.py`)
+    "counts"      E y = exp(offset + x), negative binomial (`negative_binomial.py`)
 
 Each law takes the cells, the scores and the sites of its view, alpha.VIEW as alpha, and settings that follow
 from the values (`View`). Numbers of cells are in the order of all cells.
@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.handlers import block
 from numpyro.primitives import CondIndepStackFrame, Messenger
 
-from bayesfac.core.data.measured import Measurements
+from bayesfac.core.data.cells import Known
+from bayesfac.core.data.linked.measured import Measurements
 from bayesfac.core.laws.empirical_bayes import Evidence, Seen
 from bayesfac.core.laws.mixed import Mixed
 from bayesfac.parts.observed.bernoulli import Bernoulli
@@ -97,7 +99,9 @@ class View(NamedTuple):
 
     def asked(self, query: Any) -> Any:
         """The query by the features of this view; what is of another view gets some feature."""
-        return query._replace(col=jnp.clip(jnp.asarray(query.col) - self.first, 0, self.features - 1))
+        return query._replace(
+            col=jnp.clip(jnp.asarray(query.col) - self.first, 0, self.features - 1)
+        )
 
     def holds(self, query: Any) -> jax.Array:
         """Which columns of the query are features of this view."""
@@ -181,7 +185,7 @@ class PerView(NamedTuple):
         return 1.0
 
     def first(self, data: Measurements, h: Any) -> dict[str, jax.Array]:
-        found = {}
+        found: dict[str, jax.Array] = {}
         for view, part, own, of in self.each(data, h):
             if view.law == "normal":
                 found |= {f"alpha.{view.name}": jnp.ones(view.features)}
@@ -257,21 +261,19 @@ class PerView(NamedTuple):
 
     # -- the model, predictions and the start of a point ---------------------------------------------------
     def sampled(self, p: Any, x: jax.Array, data: Measurements, h: Any) -> None:
-        import numpyro
-
         hidden = data.replaced(y=jnp.zeros(len(data.cells))) if data.y is None else data
         with numpyro.handlers.trace() as found:
             for view, part, own, given in self.each(hidden, h):
                 with Renamed(view.name), block(hide=["rating", "cell"]):
                     part.sampled(view.of(p), hidden.of_view(view.name, x), own, given)
-        p = put(p, {name: site["value"] for name, site in found.items() if site["type"] == "sample"})
+        p = put(
+            p, {name: site["value"] for name, site in found.items() if site["type"] == "sample"}
+        )
         with numpyro.plate("cell", len(x)):
             numpyro.sample("rating", self.likelihood(p, x, data.cells, h), obs=data.y)
 
     def likelihood(self, p: Any, x: jax.Array, cells: Any, h: Any) -> Mixed:
         """The law of every cell with a known score."""
-        from bayesfac.core.data.cells import Known
-
         return self.law(p, Known(cells.row, cells.col), h, lambda view: Scores(x))
 
     def law(self, p: Any, query: Any, h: Any, structure: Callable[[View], Any]) -> Mixed:
@@ -334,7 +336,7 @@ class PerView(NamedTuple):
         return sum(self.at("bound", q, x, data, h, variance).values())
 
     def laws(self, q: Any) -> dict[str, dist.Distribution]:
-        found = {}
+        found: dict[str, dist.Distribution] = {}
         for law, field in (("normal", "alpha"), ("counts", "r")):
             for name in getattr(q, field) or {}:
                 own = LAWS[law].laws(View(name, law, 0, 0, 0.0, 1.0).of(q))

@@ -99,7 +99,9 @@ def variance_explained(name: str, table: pd.DataFrame) -> Picture:
     width = max(SIZE[0], 2.2 + 0.42 * each.shape[1])
     with drawing.style():
         figure, (left, right) = canvas(1, 2, (width + 1.8, 1.3 + 0.5 * len(wide)))
-        left.get_subplotspec().get_gridspec().set_width_ratios([max(3.0, 0.42 * each.shape[1]), 1.8])
+        left.get_subplotspec().get_gridspec().set_width_ratios(
+            [max(3.0, 0.42 * each.shape[1]), 1.8]
+        )
         image = left.imshow(each, cmap="Blues", vmin=0, aspect="auto")
         dark = 0.6 * np.nanmax(each.to_numpy(), initial=1e-9)
         for (i, j), share in np.ndenumerate(each.to_numpy()):
@@ -122,9 +124,8 @@ def variance_explained(name: str, table: pd.DataFrame) -> Picture:
     how += "of all components, with 90 % intervals of draws."
     best = total.idxmax()
     used = table.xs("all", level="component")["in_use"]
-    text = f"Here: {best!r} is explained best, {total[best]:.0%}; components in use: " + ", ".join(
-        f"{used[view]:.0f} in {view!r}" for view in wide.index
-    )
+    shares = ", ".join(f"{number:.0f} in {view!r}" for view, number in used.items())
+    text = f"Here: {best!r} is explained best, {total.max():.0%}; components in use: {shares}"
     return Picture(figure, f"Variance explained by {name}", how, Finding("good", f"{text}."))
 
 

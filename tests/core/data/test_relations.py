@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 import bayesfac as bf
 from bayesfac.core.data.cards import describe
-from bayesfac.core.data.relations import few_relations
+from bayesfac.core.data.linked.relations import few_relations
 
 SEEN = pd.DataFrame(
     {"user": ["bob", "ann", "bob"], "item": ["y", "x", "x"], "rating": [1.0, 2.0, 3.0]}

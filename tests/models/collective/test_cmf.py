@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import bayesfac as bf
 from bayesfac.core.data.cells import Grid, Query
-from bayesfac.core.data.relations import few_relations
+from bayesfac.core.data.linked.relations import few_relations
 from bayesfac.core.errors import BayesfacError, UnknownName
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import cuts

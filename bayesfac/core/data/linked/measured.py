@@ -17,9 +17,10 @@ import pandas as pd
 import scipy.sparse as sp
 
 from bayesfac.core.data import reading
+from bayesfac.core.data.cards import Card, card_of, ratings_card
 from bayesfac.core.data.cells import Cells, row_major
 from bayesfac.core.data.ratings import Frame, Ratings
-from bayesfac.core.data.views import Views, _named_views
+from bayesfac.core.data.views import Views, named_views
 
 JOINED = ": "  # between the name of a view and a feature, in the label of an item
 
@@ -124,7 +125,8 @@ class Measurements(Ratings):
         if items is not self.items:  # some features, or features of other data in another order
             known = [(n, label) for n, index in self.host.views.items() for label in index]
             text = pd.Index([f"{name}{JOINED}{label}" for name, label in known], dtype=object)
-            at, named = reading.positions_of(text, items), {}
+            at = reading.positions_of(text, items)
+            named: dict[str, list[Any]] = {}
             for label, number in zip(items, at, strict=True):
                 name, own = known[number] if number >= 0 else str(label).split(JOINED, 1)
                 named.setdefault(name, []).append(own)
@@ -182,20 +184,34 @@ class Measurements(Ratings):
         return filled
 
 
+@card_of.register
+def _measured_card(data: Measurements) -> Card:
+    card = replace(ratings_card(data), kind="Measurements")
+    names = {"users": "rows", "items": "features", "ratings": "cells"}
+    names |= {f"{what} per user": f"{what} per row" for what in ("fewest", "most")}
+    card.summary = {names.get(name, name): number for name, number in card.summary.items()}
+    for name, cells in data.inside.items():
+        card.summary |= {f"features of {name}": cells.shape[1], f"cells of {name}": len(cells)}
+        card.summary |= {
+            f"mean of {name}": data.view(name).mean,
+            f"sd of {name}": data.view(name).spread,
+        }
+    return card
+
+
 @dataclass(frozen=True)
 class _Table:
-    """One view as it was read: labels or None, features, and values with NaN or sparse."""
+    """One view as it was read: labels or None, features, and values, NaN where they are missing."""
 
     rows: pd.Index | None
     columns: pd.Index
-    values: Any
+    values: np.ndarray
 
     def found(self, labels: pd.Index) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Row, feature and value of every cell that is not missing."""
-        table = np.asarray(self.values.todense() if sp.issparse(self.values) else self.values)
-        row, col = np.nonzero(~np.isnan(table))
+        row, col = np.nonzero(~np.isnan(self.values))
         code = row if self.rows is None else reading.positions_of(labels, self.rows)[row]
-        return code, col, table[row, col]
+        return code, col, self.values[row, col]
 
 
 def _tables(data: Any) -> dict[str, Any]:
@@ -207,7 +223,7 @@ def _tables(data: Any) -> dict[str, Any]:
     elif isinstance(data, Views):
         rows, views = data.rows, data.features.items()
         data = {n: pd.DataFrame(data[n].toarray(), rows, index) for n, index in views}
-    named = _named_views(data)
+    named = named_views(data)
     return {name: named[name] for name in sorted(named)}
 
 
@@ -217,43 +233,60 @@ def _table(name: str, table: Any, rows: Any) -> _Table:
     if hasattr(table, "obs_names") and hasattr(table, "X"):  # AnnData
         dense = table.X.toarray() if sp.issparse(table.X) else np.asarray(table.X)
         table = pd.DataFrame(dense, pd.Index(table.obs_names), pd.Index(table.var_names))
-    labels = None if rows is None else reading.native(pd.Index(rows))
-    columns = None
+    labels, columns = None if rows is None else reading.native(pd.Index(rows)), None
     if isinstance(table, pd.DataFrame):
         labels, columns = reading.native(table.index), reading.native(table.columns)
-        for label, dtype in table.dtypes.items():
-            if not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
-                raise TypeError(
-                    f"Expected numbers, or True and False, in {what}, got the column {label!r} of {dtype}: "
-                    "pd.get_dummies makes numbers of categories"
-                )
-        table = table.to_numpy(np.float64, na_value=np.nan)
-    if not sp.issparse(table):
-        table = np.asarray(table)
-        if table.dtype.kind not in "biuf":
-            raise TypeError(f"Expected real numbers in {what}, got dtype {table.dtype}")
-        table = table.astype(np.float64)
+        table = _of_frame(table, what)
+    table = np.asarray(table.toarray() if sp.issparse(table) else table)
+    if table.dtype.kind not in "biuf":
+        raise TypeError(f"Expected real numbers in {what}, got dtype {table.dtype}")
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(f"Expected a table of rows x features in {what}, got shape {table.shape}")
-    columns = pd.RangeIndex(table.shape[1]) if columns is None else columns
-    for of, index in (("rows", labels), ("features", columns)):
+    found = _Table(
+        labels,
+        pd.RangeIndex(table.shape[1]) if columns is None else columns,
+        table.astype(np.float64),
+    )
+    _check_labels(found, what)
+    _check_values(found, what)
+    return found
+
+
+def _of_frame(frame: pd.DataFrame, what: str) -> np.ndarray:
+    """The numbers of a table; columns of True and False count as 1 and 0."""
+    for label, dtype in frame.dtypes.items():
+        if not (pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)):
+            raise TypeError(
+                f"Expected numbers, or True and False, in {what}, got the column {label!r} of {dtype}: "
+                "pd.get_dummies makes numbers of categories"
+            )
+    return frame.to_numpy(np.float64, na_value=np.nan)
+
+
+def _check_labels(table: _Table, what: str) -> None:
+    """Refuse labels that are there twice, and others than one for each row."""
+    for of, index in (("rows", table.rows), ("features", table.columns)):
         if index is not None and len(twice := reading.repeated(index)):
             again = reading.plain(twice[0])
             raise ValueError(f"Expected distinct {of} in {what}, got {again!r} twice")
-    if labels is not None and len(labels) != table.shape[0]:
-        raise ValueError(f"Expected {len(labels)} rows in {what}, got {table.shape[0]}")
-    dense = table.toarray() if sp.issparse(table) else table
-    if len(bad := np.argwhere(np.isinf(dense))):
-        row = bad[0][0] if labels is None else reading.plain(labels[bad[0][0]])
-        at = f"row {row!r}, feature {reading.plain(columns[bad[0][1]])!r}"
-        raise ValueError(f"Expected finite numbers or NaN in {what}, got {dense[*bad[0]]} in {at}")
-    if len(empty := np.flatnonzero(np.isnan(dense).all(0))):
-        label = reading.plain(columns[empty[0]])
+    if table.rows is not None and len(table.rows) != len(table.values):
+        raise ValueError(f"Expected {len(table.rows)} rows in {what}, got {len(table.values)}")
+
+
+def _check_values(table: _Table, what: str) -> None:
+    """Refuse infinite values, and features without any."""
+    if len(bad := np.argwhere(np.isinf(table.values))):
+        row, col = bad[0]
+        label = int(row) if table.rows is None else reading.plain(table.rows[row])
+        at = f"row {label!r}, feature {reading.plain(table.columns[col])!r}"
+        got = table.values[row, col]
+        raise ValueError(f"Expected finite numbers or NaN in {what}, got {got} in {at}")
+    if len(empty := np.flatnonzero(np.isnan(table.values).all(0))):
+        label = reading.plain(table.columns[empty[0]])
         raise ValueError(
             f"Expected a value in every feature of {what}, got none in {label!r}: leave such columns out "
-            f"({len(empty)} of {len(columns)})"
+            f"({len(empty)} of {len(table.columns)})"
         )
-    return _Table(labels, columns, dense)
 
 
 def _firsts(tables: dict[str, _Table]) -> list[int]:
@@ -271,7 +304,9 @@ def _rows(tables: dict[str, _Table]) -> pd.Index:
         return pd.RangeIndex(next(iter(sizes.values())))
     if bare := [name for name, table in tables.items() if table.rows is None]:
         raise ValueError(
-            f"Expected labels of the rows in every view, got none in {bare[0]!r}: a DataFrame has them in its "
-            "index, and rows= names those of arrays"
+            f"Expected labels of the rows in every view, got none in {bare[0]!r}: a DataFrame has them in "
+            "its index, and rows= names those of arrays"
         )
-    return reading.labels(pd.concat([pd.Series(rows) for rows in known if rows is not None]), "row")[1]
+    return reading.labels(
+        pd.concat([pd.Series(rows) for rows in known if rows is not None]), "row"
+    )[1]

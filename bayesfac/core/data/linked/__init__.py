@@ -1,0 +1,1 @@
+"""Several matrices that share labels."""
