@@ -270,7 +270,7 @@ def _membership(
 # -- labels ---------------------------------------------------------------------------------------
 def _axes(fit: Fitted, verb: str) -> dict[str, pd.Index]:
     """The labels of users and items; only fits of ratings have both."""
-    if not fit.data.form.by_pair:
+    if not fit.data.form.ranks:
         raise BayesfacError(
             f"Expected a fit of Ratings for {verb}, got {fit.name}, a fit of {fit.data.kind}: "
             "predict(query) scores its cells"

@@ -145,7 +145,7 @@ def compare(fits: Mapping[str, Any], test: Any, about: str = "", train: Any = No
     first = next(iter(named))
     test = as_test(named[first], test)
     train = None if train is None else as_test(named[first], train)
-    if train is not None and not (train.by_pair and test.by_pair):
+    if train is not None and not (train.ranks and test.ranks):
         got = f"{type(train).__name__} for a test on {type(test).__name__}"
         raise TypeError(f"Expected train= for a test on Ratings, as Ratings, got {got}")
     ranked = named[first].method.data.implicit

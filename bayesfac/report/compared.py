@@ -150,7 +150,7 @@ class Compared:
     @cached_property
     def top(self) -> pd.DataFrame:
         """The best predicted held-out ratings of each user beside what was observed; index (fit, n)."""
-        return top_table(self.scores if self.test.by_pair else {})
+        return top_table(self.scores if self.test.ranks else {})
 
     @property
     def spread(self) -> str:

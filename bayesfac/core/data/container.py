@@ -68,6 +68,7 @@ class Container:
     columns  the columns of a table that name a cell; of a tensor its modes, which the data know
     two_way  whether its cells lie in matrices, each in a row and a column; of a tensor they do not
     by_pair  whether a cell is of a user and an item
+    ranks    whether values rank the items of a user, so that some are recommended
     alone    whether these are all cells of their users
     axis     the axis of the columns of its one matrix; "" if there are several views or modes
     site     the site of the model that has the values; "" if no value has a law of its own
@@ -92,6 +93,7 @@ class Container:
     columns: ClassVar[tuple[str, ...]] = ()
     two_way: ClassVar[bool] = True
     by_pair: ClassVar[bool] = False
+    ranks: ClassVar[bool] = False
     alone: ClassVar[bool] = False
     axis: ClassVar[str] = ""
     site: ClassVar[str] = "rating"

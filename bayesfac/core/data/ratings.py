@@ -100,7 +100,7 @@ class Ratings(Container):
     x: dict[str, Features]  # features of "user" and of "item", as far as there are any
     graphs: Mapping[str, edges.Joined] = MappingProxyType({})  # likewise
     kind, unit, columns, axis = "Ratings", "rating", ("user", "item"), "item"
-    by_pair = alone = True
+    by_pair = ranks = alone = True
     leaves: tuple[str, ...] = ("cells", "y", "x", "graphs")
     host: Frame
 

@@ -172,7 +172,7 @@ def _cdf(
     outcome: dist.Distribution, value: Any, log_prob: jax.Array, drawn: jax.Array
 ) -> tuple[Any, Any]:
     """P(Y <= value), and P(Y < value), which is smaller where the outcome is discrete."""
-    if isinstance(outcome, Levels):
+    if hasattr(outcome, "below"):
         return outcome.cdf(value), outcome.below(value)
     if type(outcome).cdf is dist.Distribution.cdf:  # the law has none: by its simulated outcomes
         return (drawn <= value).mean(0), (drawn < value).mean(0)

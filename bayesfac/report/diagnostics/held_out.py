@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from bayesfac.core.data.container import Container
+from bayesfac.core.data.linked.measured import Measurements
 from bayesfac.core.data.reading import positions_of
 from bayesfac.metrics import nmae
 from bayesfac.report.believed import clustered
@@ -36,7 +37,7 @@ class Words(NamedTuple):
 WORDS = {
     "Ratings": Words("ratings", "users", "rating units", "ratings of the user"),
     "Counts": Words("pairs", "users", "ranks", "pairs of the user"),
-    "Measurements": Words("cells", "rows", "value units", "cells of the row"),
+    "Measurements": Words("cells", "rows", "standard deviations of the view", "cells of the row"),
     "Tensor": Words("cells", "labels of the first mode", "value units", "cells of the label"),
     "Tasks": Words("labels", "rows", "probability", "stored cells of the row"),
     "Views": Words("stored cells", "rows", "probability", "cells of the row"),
@@ -219,6 +220,31 @@ class Scores(Rows):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class ViewScores(Scores):
+    """Scores of measurements: errors are in units of the standard deviation that the view had in training, so
+    that views with large numbers do not hide all others."""
+
+    view: np.ndarray
+    unit: np.ndarray
+
+    @cached_property
+    def losses(self) -> dict[str, np.ndarray]:
+        errors = errors_of(self.value / self.unit, self.mean / self.unit, None)
+        return {**errors, "log score": -self.log_score, "CRPS": self.crps / self.unit}
+
+    def summary(self, rows: Any = slice(None)) -> dict[str, float]:
+        """As of all scores; for all rows also the RMSE of each view."""
+        scores = super().summary(rows)
+        for name in pd.unique(self.view) if isinstance(rows, slice) else ():
+            scores[f"RMSE {name}"] = float(np.sqrt(self.losses["RMSE"][self.view == name].mean()))
+        return scores
+
+    def _part(self, rows: Any) -> dict[str, float]:
+        width = ((self.upper - self.lower) / self.unit)[rows].mean()
+        return super()._part(rows) | {"width": float(width)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LevelScores(Scores):
     """Scores for ratings on levels: every method is scored by its probabilities of the levels.
 
@@ -333,6 +359,10 @@ def score(fit: Any, test: Any) -> Scores | TokenScores:
         "value": test.value, "flagged": np.asarray(prediction.flagged),
         "parts": prediction.means_of_parts, "shown": shown, "replicates": replicates,
     }  # fmt: skip
+    if isinstance(test, Measurements):
+        view = np.repeat([*test.views], [*map(len, test.views.values())])[test.item]
+        sd = {name: fit.data.summary[f"sd of {name}"] for name in test.views}
+        return ViewScores(**parts, view=view, unit=np.array([sd[name] for name in view]))
     if fit.data.levels is None:
         return Scores(**parts)
     parts |= {"level": prediction.level, "probabilities": prediction.probabilities}

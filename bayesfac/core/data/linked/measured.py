@@ -72,7 +72,7 @@ class Measurements(Ratings):
     order: Any  # the cells of all views, one view after the other, as places in the row-major list
     place: Any  # the inverse
     kind, unit = "Measurements", "cell"
-    closed = True
+    closed, ranks = True, False
     reads = ("Views",)
     leaves = ("cells", "y", "x", "graphs", "inside", "order", "place")
     host: MeasuredFrame
