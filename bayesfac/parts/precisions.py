@@ -29,6 +29,7 @@ import numpyro.distributions as dist
 
 from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.beliefs import Belief
+from bayesfac.core.laws.distributions import Gamma
 
 
 class Precision(Protocol):
@@ -123,7 +124,7 @@ class Gammas(NamedTuple):
         return jnp.diag(jnp.atleast_1d(value)), jnp.sum(jnp.log(value))
 
     def law(self, S: jax.Array, N: float) -> dist.Distribution:
-        return dist.Gamma(N / 2 + 1, self.value(S) / 2)
+        return Gamma(N / 2 + 1, self.value(S) / 2)
 
     def belief(self, S: jax.Array, N: float) -> Belief:
         rate = self.value(S) / 2

@@ -31,9 +31,11 @@ def turned(key: jax.Array, main: Factors, p: Any, h: Any) -> Any:
     """Metropolis steps of the angles of random pairs of components."""
     if h.n_components < 2:
         return p
-    for number in range(TURNS):
-        p = _turned(jax.random.fold_in(key, number), main, p, h)
-    return p
+
+    def turn(number: Any, p: Any) -> Any:
+        return _turned(jax.random.fold_in(key, number), main, p, h)
+
+    return jax.lax.fori_loop(0, TURNS, turn, p)
 
 
 def _turned(key: jax.Array, main: Factors, p: Any, h: Any) -> Any:

@@ -20,7 +20,7 @@ from bayesfac.core.data.cells import Grid, Known
 from bayesfac.core.kernels import sparse
 from bayesfac.core.laws import beliefs
 from bayesfac.core.laws.beliefs import Belief
-from bayesfac.core.laws.distributions import NormalOrStudentT
+from bayesfac.core.laws.distributions import Gamma, NormalOrStudentT
 from bayesfac.core.laws.empirical_bayes import Evidence, Seen, alone
 from bayesfac.core.math import total
 from bayesfac.core.multilinear import others
@@ -119,10 +119,10 @@ class Noises(NamedTuple):
     def given_alpha(self, p: Any, x: jax.Array, data: Any, h: Any) -> dist.Gamma:
         square, cells = (data.y - h.offset - x) ** 2, data.cells
         rate = h.alike * p.v + 0.5 * self.sums(square, cells, h)
-        return dist.Gamma(h.alike + 0.5 * self.counts(cells, h), rate)
+        return Gamma(h.alike + 0.5 * self.counts(cells, h), rate)
 
     def given_v(self, p: Any, x: jax.Array, data: Any, h: Any) -> dist.Gamma:
-        return dist.Gamma(1 + h.alike * len(p.alpha), 1 / h.alpha_rate + h.alike * jnp.sum(p.alpha))
+        return Gamma(1 + h.alike * len(p.alpha), 1 / h.alpha_rate + h.alike * jnp.sum(p.alpha))
 
     def sampled(self, p: Any, x: jax.Array, data: Any, h: Any) -> None:
         v = numpyro.sample("v", dist.Gamma(1.0, 1 / h.alpha_rate))

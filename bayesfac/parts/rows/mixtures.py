@@ -23,7 +23,7 @@ from jax.scipy.special import digamma, logsumexp
 from numpyro.distributions import constraints
 
 from bayesfac.core.laws.beliefs import Belief
-from bayesfac.core.laws.distributions import Modal
+from bayesfac.core.laws.distributions import Beta, Modal
 from bayesfac.core.laws.normal_wishart import mode
 
 STEP = 0.7  # between the logarithms of a horseshoe's scales
@@ -69,7 +69,7 @@ class SpikeAndSlab(NamedTuple):
         return jnp.stack([h.share_a + len(w) - out, h.share_b + out], -1)
 
     def law(self, w: jax.Array, h: Any) -> dist.Distribution:
-        return dist.Beta(*self.counts(w, h).T)
+        return Beta(*self.counts(w, h).T)
 
     def sampled(self, h: Any, K: int) -> jax.Array:
         law = dist.Beta(h.share_a, h.share_b).expand([K]).to_event(1)
