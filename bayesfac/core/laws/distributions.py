@@ -302,8 +302,8 @@ class NormalOrStudentT(SpreadStudentT):
 
 
 class Gamma(dist.Gamma):
-    """A Gamma law whose numbers come from the kernel: JAX's loop for them takes one or two seconds to compile,
-    for every law of a sweep anew."""
+    """A Gamma law whose numbers come from the kernel: JAX's loop for them takes one or two seconds to
+    compile, for every law of a sweep anew."""
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         shape = (*sample_shape, *self.batch_shape)
