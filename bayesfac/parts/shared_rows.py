@@ -58,7 +58,8 @@ class SharedRows:
         return replace(self, views=tuple(view.name for view in h.views))
 
     def seen(self, names: Any) -> Self:
-        return replace(self, views=tuple(n.partition(".")[2] for n in names if n.startswith("V.")))
+        known = tuple(n.partition(".")[2] for n in names if n.startswith("V."))
+        return replace(self, views=known or self.views)
 
     def lengths(self, data: Measurements) -> dict[str, int]:
         own = {f"{FEATURE}{name}": len(index) for name, index in data.views.items()}

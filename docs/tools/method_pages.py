@@ -304,6 +304,10 @@ train, test = bf.split.holdout(likes, 0.2, seed=0)
 data, truth = bf.datasets.make_relations(60, 40, 3, density=0.2, seed=0)
 train, test = bf.split.holdout(data, 0.2, seed=0)
 """,
+    "Measurements": """\
+data, truth = bf.datasets.make_measurements(60, {{"genes": 20, "drugs": 10}}, 3, seed=0)
+train, test = bf.split.holdout(data, 0.2, seed=0)
+""",
     "Tensor": """\
 data, truth = bf.datasets.make_tensor((30, 20, 10), 3, density=0.3, seed=0)
 train, test = bf.split.holdout(data, 0.2, seed=0)
@@ -318,6 +322,7 @@ train, test = bf.split.holdout(data, 0.3, seed=0)
 }
 ASK = {
     "Views": "print(bf.clusters(fit).head())",
+    "Measurements": "print(fit.variance_explained())",
     "Counts": "print(fit.recommend(train.users[:2], 3, exclude=train))",
 }
 ONE_VIEW = '\ntrain = bf.Views({"pixels": train["pixels"]})  # the method takes one view'

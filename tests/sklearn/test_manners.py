@@ -32,7 +32,8 @@ from tests.sklearn.company import (
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesfac.core.errors.ConvergenceWarning")
 # cells of tensors are in `pairs` alone; several matrices are no X
-TABLES = sorted(n for n, m in REGISTRY.items() if m.data not in (bf.Tensor, bf.Relations))
+NONE = bf.Tensor, bf.Relations, bf.Measurements
+TABLES = sorted(n for n, m in REGISTRY.items() if m.data not in NONE)
 EVERY = [(estimators, n) for n in TABLES] + [(pairs, n) for n in dir(pairs)]
 
 

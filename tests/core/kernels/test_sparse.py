@@ -266,6 +266,11 @@ def sparse_example(method):
         flags = np.arange(2 * n) % 2, rng.integers(2, size=2 * n)
         side = (np.arange(2 * n) // 2, flags[0], flags[1])
         data = bf.Relations(x, {"tags": ("user", "tag", bf.Ratings(*side, levels=[0, 1]))})
+    elif method.data is bf.Measurements:
+        used, col = np.unique(cells[1], return_inverse=True)
+        table, m = np.full((n, len(used)), np.nan), len(used)
+        table[cells[0], col] = value
+        data = bf.Measurements(table)
     elif method.data is bf.Tasks:
         data = bf.Tasks(x, rng.integers(2, size=(n, 3)), task=np.arange(n) % 2)
     else:
