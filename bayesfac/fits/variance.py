@@ -1,5 +1,8 @@
 """How much of each view every component explains, and how sure that is: `fit.variance_explained`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -54,21 +57,27 @@ def variance_explained(fit: Fitted, level: float = 0.9, least: float = 0.01) -> 
     draws = {site: np.asarray(x) for site, x in fit._as_draws().items()}
     draws = align_draws(draws, gauge_of(fit.method, list(draws))).draws
     flat = {site: x.reshape(-1, *x.shape[2:]).astype(np.float64) for site, x in draws.items()}
-    away = flat["U"] - flat["U"].mean(1, keepdims=True)
-    cov = np.matmul(away.transpose(0, 2, 1), away) / away.shape[1]
     ends, parts = [(1 - level) / 2, (1 + level) / 2], []
     for view in views:
-        V = flat[f"V.{view.name}"]
-        square = np.matmul(V.transpose(0, 2, 1), V) / V.shape[1]
-        own = np.einsum("skk,skk->sk", cov, square)
-        whole = np.einsum("skl,slk->s", cov, square)
-        variance = whole + np.broadcast_to(view.noise(flat), whole.shape)
-        each = np.concatenate([own, whole[:, None]], 1) / variance[:, None]
+        each = shares(view, flat)
         used = (each[:, :-1] >= least).mean(0)
         low, high = np.quantile(each, ends, axis=0)
         index = pd.MultiIndex.from_product(
-            [[view.name], [*range(1, V.shape[2] + 1), TOTAL]], names=["view", "component"]
+            [[view.name], [*range(1, each.shape[1]), TOTAL]], names=["view", "component"]
         )
         columns = {"mean": each.mean(0), "low": low, "high": high, "in_use": [*used, used.sum()]}
         parts.append(pd.DataFrame(columns, index))
     return pd.concat(parts)
+
+
+def shares(view: Any, draws: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The share of the variance of a view that each component explains, and at the end that of all together,
+    for every draw."""
+    U, V = draws["U"], draws[f"V.{view.name}"]
+    away = U - U.mean(1, keepdims=True)
+    cov = np.matmul(away.transpose(0, 2, 1), away) / U.shape[1]
+    square = np.matmul(V.transpose(0, 2, 1), V) / V.shape[1]
+    own = np.einsum("skk,skk->sk", cov, square)
+    whole = np.einsum("skl,slk->s", cov, square)
+    variance = whole + np.broadcast_to(view.noise(draws), whole.shape)
+    return np.concatenate([own, whole[:, None]], 1) / variance[:, None]

@@ -7,6 +7,26 @@ import pytest
 
 import bayesfac as bf
 from bayesfac.core.errors import BayesfacError
+from bayesfac.fits.variance import shares
+from bayesfac.parts.observed.per_view import View
+
+
+def test_shares_are_variances_of_scores_over_those_of_scores_and_noise():
+    rng = np.random.default_rng(0)
+    draws = {"U": rng.normal(size=(3, 9, 2)) + 1, "V.a": rng.normal(size=(3, 5, 2))}
+    draws |= {"alpha.a": rng.gamma(2.0, size=(3, 5)), "r.a": rng.gamma(2.0, size=3)}
+    noise = {
+        "normal": (1 / draws["alpha.a"]).mean(1),
+        "bernoulli": np.full(3, np.pi**2 / 3),
+        "counts": np.log(1 + np.exp(-0.7) + 1 / draws["r.a"]),
+    }
+    for law, more in noise.items():
+        found = shares(View("a", law, 0, 5, 0.7, 2.0), draws)
+        for s in range(3):
+            U, V = draws["U"][s], draws["V.a"][s]
+            whole = (U @ V.T).var(0).mean()
+            own = [np.outer(U[:, k], V[:, k]).var(0).mean() for k in range(2)]
+            assert np.allclose(found[s], np.array([*own, whole]) / (whole + more[s]))
 
 
 @pytest.fixture(scope="module")
@@ -16,20 +36,6 @@ def fitted():
     )
     fit = bf.fit("mofa", data, bf.Gibbs(150, 150, 2), n_components=3, progress=False)
     return data, truth, fit
-
-
-def test_of_a_point_it_is_the_variance_of_scores_over_that_of_scores_and_noise(fitted):
-    data, _, _ = fitted
-    fit = bf.fit("mofa", data, n_components=3, progress=False)
-    table, p = fit.variance_explained(), fit.params
-    U = np.asarray(p.U, float)
-    for name, noise in (("a", np.mean(1 / np.asarray(p.alpha["a"]))), ("c", np.pi**2 / 3)):
-        V = np.asarray(p.V[name], float)
-        whole = (U @ V.T).var(0).mean()
-        assert np.isclose(table.loc[(name, "all"), "mean"], whole / (whole + noise))
-        own = np.sort([np.outer(U[:, k], V[:, k]).var(0).mean() for k in range(3)])
-        found = np.sort(table.loc[name]["mean"].drop("all").astype(float))
-        assert np.allclose(found, own / (whole + noise))
 
 
 def test_intervals_hold_the_true_shares(fitted):
