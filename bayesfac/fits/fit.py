@@ -9,6 +9,7 @@ from bayesfac.fits import components, later, recommending, saving
 from bayesfac.fits.explaining import explain
 from bayesfac.fits.fitted import Fitted
 from bayesfac.fits.loadings import loadings
+from bayesfac.fits.recalibrating import recalibrated
 from bayesfac.fits.running import run
 from bayesfac.inference.predictions.everywhere import Everywhere
 from bayesfac.inference.predictions.predict import MEMORY
@@ -100,7 +101,7 @@ class Fit(Fitted):
     recommend, similar = recommending.recommend, recommending.similar
     save = saving.save
     in_use = property(components.in_use)
-    loadings, explain = loadings, explain
+    loadings, explain, recalibrated = loadings, explain, recalibrated
 
     def loo(
         self, data: Any, *, by: str = "cell", memory: int = 2**31, subsample: int | None = None,
