@@ -30,6 +30,7 @@ from bayesfac.datasets.generators import (
 from bayesfac.datasets.large import read_large
 from bayesfac.datasets.measured import make_measurements
 from bayesfac.datasets.registry import LEVELS, RECORDS, Record
+from bayesfac.datasets.selected import make_selected
 
 __all__ = [  # noqa: F822  # two names are in LABELLED
     "about",
@@ -39,6 +40,7 @@ __all__ = [  # noqa: F822  # two names are in LABELLED
     "make_measurements",
     "make_ratings",
     "make_relations",
+    "make_selected",
     "make_tasks",
     "make_tensor",
     "make_topics",

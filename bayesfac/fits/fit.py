@@ -9,6 +9,7 @@ from bayesfac.fits import components, later, recommending, saving
 from bayesfac.fits.explaining import explain
 from bayesfac.fits.fitted import Fitted
 from bayesfac.fits.loadings import loadings
+from bayesfac.fits.recalibrating import recalibrated
 from bayesfac.fits.running import run
 from bayesfac.fits.variance import variance_explained
 from bayesfac.inference.predictions.everywhere import Everywhere
@@ -101,7 +102,8 @@ class Fit(Fitted):
     recommend, similar = recommending.recommend, recommending.similar
     save = saving.save
     in_use = property(components.in_use)
-    loadings, explain, variance_explained = loadings, explain, variance_explained
+    loadings, explain, recalibrated = loadings, explain, recalibrated
+    variance_explained = variance_explained
 
     def loo(
         self, data: Any, *, by: str = "cell", memory: int = 2**31, subsample: int | None = None,

@@ -11,6 +11,7 @@ from bayesfac.core.data.cards import Card
 from bayesfac.core.laws.units import cut_of
 from bayesfac.core.method import COLLAPSED, Method, sites
 from bayesfac.inference.predictions import related
+from bayesfac.inference.predictions.conformal import Recalibration
 from bayesfac.inference.predictions.predict import Prediction
 from bayesfac.inference.result import Result
 
@@ -27,6 +28,7 @@ class Fitted:
     data: Card = field(repr=False)
     seconds: float = 0.0
     info: dict[str, Any] = field(default_factory=dict, repr=False)
+    recalibration: Recalibration | None = field(default=None, repr=False)  # of `Fit.recalibrated`
 
     @property
     def name(self) -> str:
@@ -117,7 +119,8 @@ class Fitted:
             what = f"{chains} chain(s) x {draws} draws"
         part = ", interrupted" if self.partial else ""
         line = f"Fit({self.name} by {engine}: {what}{part}, {self.seconds:.1f} s)"
-        return "\n".join([line, *self.info.get("chosen", ()), *self.data.remarks])
+        corrected = [str(self.recalibration)] if self.recalibration else []
+        return "\n".join([line, *self.info.get("chosen", ()), *self.data.remarks, *corrected])
 
 
 F = TypeVar("F", bound=Fitted)  # what is made from a fit is of its class

@@ -60,7 +60,8 @@ def fold_in(fit: F, data: Any, rows: str = "user") -> F:
         result = replace(result, stats=fit.stats)
     if method.fold_in is None:
         result = derived(method, data, fit.hyper, result)
-    return replace(fit, result=result, data=card_of_new(data, fit.data, rows, given))
+    card = card_of_new(data, fit.data, rows, given)
+    return replace(fit, result=result, data=card, recalibration=None)
 
 
 def _by_law(fit: Fitted, data: Any, held: Sites, axis: str) -> bool:

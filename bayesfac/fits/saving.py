@@ -26,6 +26,7 @@ from bayesfac.core.programs import keep_programs
 from bayesfac.fits.fitted import Fitted
 from bayesfac.inference import ENGINES
 from bayesfac.inference.checkpoint import read_arrays, write_arrays
+from bayesfac.inference.predictions.conformal import WHERE, Recalibration
 from bayesfac.inference.result import Result
 from bayesfac.inference.stored_draws import StoredDraws
 
@@ -118,6 +119,7 @@ def _write(fit: Fitted, folder: Path, thin: int, dtype: str | None) -> None:
     if fit.data.marks is not None:
         arrays["marks"] = fit.data.marks
     arrays |= {f"elsewhere {side}": count for side, count in fit.data.elsewhere.items()}
+    arrays |= {f"recalibrated {r.what}": r.scores for r in [fit.recalibration] if r}
     for side, table in fit.data.aside.items():
         arrays |= {f"aside {side} {part}": x for part, x in _csr_arrays(table).items()}
     arrays |= {f"stat {name}": _fewer(name, value, thin) for name, value in fit.stats.items()}
@@ -197,6 +199,7 @@ def _reduced(thin: int, dtype: str | None) -> list[str]:
 def model_card(fit: Fitted, thin: int = 1, dtype: str | None = None) -> str:
     """A description of a saved fit in Markdown, for readers of the folder."""
     notes = [*fit.result.notes, *_reduced(thin, dtype)]
+    notes += [str(fit.recalibration)] if fit.recalibration else []
     info = fit.info.get("versions", {})
     facts = {
         "method": f"{fit.name}: {fit.method.paper} ({fit.method.cite})",
@@ -238,6 +241,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         stats=stats,
         **{name: header[name] for name in ("converged", "notes", "partial")},
     )
+    made = (Recalibration(w, arrays[k]) for w in WHERE if (k := f"recalibrated {w}") in arrays)
     engine, settings = header["engine"]
     check_names("engine", (engine,), ENGINES)
     return {
@@ -248,6 +252,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         "engine": ENGINES[engine](**settings),
         "result": result,
         "data": _card_from_json(header["data"], arrays),
+        "recalibration": next(made, None),
         **{name: header[name] for name in ("seed", "seconds", "info")},
     }
 

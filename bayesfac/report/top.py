@@ -45,11 +45,20 @@ def top_means(user: np.ndarray, by: np.ndarray, n: int, *values: np.ndarray) -> 
     >>> top_means(np.array([0, 1, 0, 0]), np.array([3.0, 9.0, 1.0, 2.0]), 2, np.array([10.0, 0, 30, 20]))
     array([[15.]])
     """
+    at = first_rows(user, by, n)
+    return np.stack([x[at].mean(1) for x in values], 1)
+
+
+def first_rows(user: np.ndarray, by: np.ndarray, n: int) -> np.ndarray:
+    """(user, n): the rows that are first by `by` of each user with more than n rows.
+
+    >>> first_rows(np.array([0, 1, 0, 0]), np.array([3.0, 9.0, 1.0, 2.0]), 2)
+    array([[0, 3]])
+    """
     order = np.lexsort((-by, user))
     _, first, count = np.unique(user[order], return_index=True, return_counts=True)
     many = first[count > n]
-    at = order[many[:, None] + np.arange(n)]
-    return np.stack([x[at].mean(1) for x in values], 1)
+    return order[many[:, None] + np.arange(n)]
 
 
 def top_words(table: pd.DataFrame) -> list[str]:

@@ -19,6 +19,7 @@ from bayesfac.inference.predictions.by_draw import (
     over_draws,
     param_blocks,
 )
+from bayesfac.inference.predictions.conformal import Recalibration
 from bayesfac.inference.predictions.level_masses import MASSES, Tally, codes
 from bayesfac.inference.predictions.summaries import Summary, chosen, merged, sorted_summary
 
@@ -49,6 +50,7 @@ class Prediction:
     seed: int = 0
     levels: tuple[float, ...] | None = None
     memory: int = MEMORY
+    recalibration: Recalibration | None = None
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -75,9 +77,25 @@ class Prediction:
         return self._moments()["sd_mean"]
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
-        """Equal-tailed predictive interval: (lower, upper) for every cell."""
+        """Equal-tailed predictive interval: (lower, upper) for every cell.
+
+        A fit by `Fit.recalibrated` has the mean, plus and minus a multiple of the standard deviation.
+        """
         if not 0 < level < 1:
             raise ValueError(f"Expected a level between 0 and 1, got {level!r}")
+        if self.recalibration is None or self.flagged.all():
+            return self._own_interval(level)
+        width = self.recalibration.width(level) * self.sd
+        lower, upper = self.mean - width, self.mean + width
+        if self.flagged.any():
+            own = self._own_interval(level)
+            lower, upper = (
+                np.where(self.flagged, *x) for x in zip(own, (lower, upper), strict=True)
+            )
+        return lower, upper
+
+    def _own_interval(self, level: float) -> tuple[np.ndarray, np.ndarray]:
+        """The interval of the model, without a correction."""
         if level not in self._kept:
             self._kept[level] = tuple(self.quantiles(_tails(level)))
         return self._kept[level]
@@ -168,6 +186,9 @@ class Prediction:
         # other random numbers than a split by the same seed
         u = np.random.default_rng((self.seed, 1)).random(len(self))
         pit = np.clip(below + u * (cdf - below), 0, 1)
+        if self.recalibration is not None:
+            new = self.recalibration.pit((truth - self.mean) / self.sd, u)
+            pit = np.where(self.flagged, pit, new)
         return {"mean": self.mean, "sd": self.sd, **scores, "pit": pit, **of_levels}
 
     def frame(self, level: float = 0.9) -> pd.DataFrame:

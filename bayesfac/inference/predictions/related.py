@@ -25,7 +25,8 @@ def predict(fit: Any, query: Any, matrix: str | None, tables: Mapping[str, Any])
     located, labels, flagged = card.locate(query, tables)
     labels = labels if ends is None else labels.set_axis(ends, axis=1)
     rest = located, labels, flagged, fit.seed, card.levels
-    return Prediction(fit.method, hyper, fit._as_draws(), *rest)
+    known = fit.recalibration if matrix in (None, RATINGS) else None
+    return Prediction(fit.method, hyper, fit._as_draws(), *rest, recalibration=known)
 
 
 def _cells(card: Card, kind: str) -> np.ndarray:
