@@ -168,7 +168,9 @@ def test_what_cannot_be_shown_is_refused(topics, point, draws):
         point.plot.clusters()
     with pytest.raises(ValueError, match="Expected ordinal ratings"):
         topics.plot.levels()
-    assert "coverage, trace, levels, point_beside, factors, explain, clusters" in repr(point.plot)
+    assert "coverage, trace, levels, point_beside, factors, explain, variance_explained" in repr(
+        point.plot
+    )
 
 
 def test_dots_of_levels_stand_in_their_rows_for_a_table_in_any_order(parts, point):

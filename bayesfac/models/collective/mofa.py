@@ -52,12 +52,12 @@ from jax.scipy.special import gammaln
 from bayesfac.core import checks
 from bayesfac.core.data.linked.measured import Measurements
 from bayesfac.core.laws.counts import NegativeBinomial
-from bayesfac.core.laws.mixed import Mixed
 from bayesfac.core.math import inner
 from bayesfac.core.method import Notes, register
 from bayesfac.core.programs import compiled_for
 from bayesfac.parts.composition import composed
 from bayesfac.parts.factors import Factor
+from bayesfac.parts.observed.mixed import Mixed
 from bayesfac.parts.observed.per_view import PerView, View, usual_law, views_of
 from bayesfac.parts.precisions import Gammas, Given
 from bayesfac.parts.rows.mixtures import SpikeAndSlab

@@ -23,8 +23,8 @@ from numpyro.primitives import CondIndepStackFrame, Messenger
 from bayesfac.core.data.cells import Known
 from bayesfac.core.data.linked.measured import Measurements
 from bayesfac.core.laws.empirical_bayes import Evidence, Seen
-from bayesfac.core.laws.mixed import Mixed
 from bayesfac.parts.observed.bernoulli import Bernoulli
+from bayesfac.parts.observed.mixed import Mixed
 from bayesfac.parts.observed.negative_binomial import NegativeBinomial
 from bayesfac.parts.observed.noises import Noises
 from bayesfac.parts.shared_rows import FEATURE

@@ -1,4 +1,7 @@
-"""Held-out scores: the error of the predicted means, and whether the predicted uncertainty was right."""
+"""Held-out scores: the error of the predicted means, and whether the predicted uncertainty was right.
+
+Length: the scores of all kinds of data are one class and what it lacks for levels, views and counts.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from bayesfac.core.laws.mixed import Mixed
 from bayesfac.core.laws.ordinal import Levels
+from bayesfac.parts.observed.mixed import Mixed
 
 KIND = jnp.array([0, 1, 0, 2])
 LAWS = (
