@@ -36,6 +36,7 @@ OPTIONS = {
     "top": ["--seeds", "--parts"],
     "compositions": ["--parts", "--models", "--data", "--components", "--repeats"],
     "coupled": ["--parts", "--data", "--components", "--repeats"],
+    "measurements": ["--seeds", "--sweeps", "--sets"],
     "sparse_rows": ["--seeds", "--draws"],
     "nonnegative": ["--parts", "--data", "--components", "--repeats"],
     "processes": [
@@ -135,6 +136,7 @@ def test_a_benchmark_starts_in_a_process_of_its_own():
         ("nuts", ["pmf, K = 3, seed 0", "emmmf, K = 3", "effective, least", "diverging"]),
         ("compositions", ["times bpmf", "Student's t", "log score"]),
         ("coupled", ["random walk", "months of few cells", "strength", "times bpmf"]),
+        ("measurements", ["PCA", "RMSE a", "recall", "covers"]),
         ("sparse_rows", ["spike and slab", "recall", "seconds"]),
         ("nonnegative", ["scikit-learn, zeros", "90 % hold", "times bpmf"]),
         ("rank", ["made up, 0, ard_mf, 6", "ratings, 0, bpmf, 5", "in use"]),

@@ -32,8 +32,8 @@ Differences from the papers: the spike has a small variance instead of none, so 
 loadings exists, and with it a point and NUTS (George & McCulloch, JASA 1993). Intercepts are parameters,
 where MOFA subtracts means. The values of a normal view are divided by one standard deviation, so that the
 units of a view do not change its weight. Counts have a negative binomial law instead of a Poisson law, by
-Polya-Gamma variables (Polson, Scott & Windle, JASA 2013), and values of 0 and 1 are exact instead of by the
-bound of Jaakkola, in all engines but VB and Quick.
+Polya-Gamma variables (Polson, Scott & Windle, JASA 2013). So have values of 0 and 1, and both laws are exact
+in all engines but VB, which has the bound of Jaakkola & Jordan (Statistics and Computing 2000) as MOFA has.
 
 A point sets tau, pi, alpha, v, r and t once, by empirical Bayes and varimax (`parts/shared_rows.py`), and its
 sweeps then minimise J over rows, loadings and intercepts. Gibbs draws the scale of the factors against that
