@@ -147,6 +147,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="their number (5)")
     parser.add_argument("--sweeps", type=int, default=1000, help="of each of two chains (1000)")
+    parser.add_argument("--fits", nargs="*", help="some of point, VB, Quick, Gibbs, PCA, mofapy2")
     parser.add_argument("--sets", nargs="*", default=[*SETS], choices=[*SETS])
     args = parser.parse_args()
     hold_cores(args.threads)
@@ -167,7 +168,8 @@ def main() -> None:
                 ROWS, rank=TRUE, density=0.2, missing=0.2, absent=0.1, seed=seed, **given
             )
             train, test = bf.split.holdout(data, 0.1, seed=seed)
-            for who in [*engines, "PCA", *(["mofapy2"] if entry_point else [])]:
+            every = [*engines, "PCA", *(["mofapy2"] if entry_point else [])]
+            for who in args.fits or every:
                 begun = time.perf_counter()
                 if who in engines:
                     found = ours(engines[who], train, test)
@@ -175,7 +177,9 @@ def main() -> None:
                     found = pca(train, test) if who == "PCA" else theirs(train, test, given["laws"])
                 seconds = {"seconds": time.perf_counter() - begun}
                 found |= read(found) if "fit" in found else {}
-                each.setdefault(who, []).append(scores(found, test, truth, given["laws"]) | seconds)
+                got = scores(found, test, truth, given["laws"]) | seconds
+                each.setdefault(who, []).append(got)
+                print(name, seed, who, {what: round(x, 3) for what, x in got.items()}, flush=True)
     if not entry_point:
         print("mofapy2 is not installed, and is left out")
     rows = [

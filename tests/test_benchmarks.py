@@ -36,7 +36,7 @@ OPTIONS = {
     "top": ["--seeds", "--parts"],
     "compositions": ["--parts", "--models", "--data", "--components", "--repeats"],
     "coupled": ["--parts", "--data", "--components", "--repeats"],
-    "measurements": ["--seeds", "--sweeps", "--sets"],
+    "measurements": ["--seeds", "--sweeps", "--fits", "--sets"],
     "sparse_rows": ["--seeds", "--draws"],
     "nonnegative": ["--parts", "--data", "--components", "--repeats"],
     "processes": [

@@ -18,6 +18,7 @@ from bayesfac.core.data import columns as names
 from bayesfac.core.data.cells import copied
 
 BLOCK = 2**16  # numbers of a long array that are copied at a time
+MISSING = ": bf.Measurements takes tables of numbers with missing cells"
 LONGEST = 200  # bytes of a name of a view; a name of a file has at most 255
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 
@@ -230,14 +231,16 @@ def beyond(values: np.ndarray) -> np.ndarray:
     return ~(np.abs(values) <= np.finfo(jax.dtypes.canonicalize_dtype(np.float64)).max)
 
 
-def check_finite(values: np.ndarray, what: str) -> None:
+def check_finite(values: np.ndarray, what: str, hint: str = "") -> None:
     """Check that no value is NaN, infinite or too large for the working precision."""
     ends = np.array([values.min(), values.max()] if values.size else [])  # NaN if one value is
     if beyond(ends).any():
         bad = beyond(values)
         where = np.argwhere(bad)[0]
         place = f"row {where[0]}" + (f", column {where[1]}" if values.ndim == 2 else "")
-        raise ValueError(f"Expected finite {what}, got {values[tuple(where)]} in {place}")
+        got = values[tuple(where)]
+        hint = hint if np.isnan(got) else ""
+        raise ValueError(f"Expected finite {what}, got {got} in {place}{hint}")
 
 
 def real(values: np.ndarray) -> jax.Array:
@@ -343,7 +346,7 @@ def matrix(raw: Any, what: str) -> tuple[sp.csr_matrix, pd.Index, pd.Index]:
             raise ValueError(f"Expected finite values in {what}, got {coo.data[bad[0]]} in {at}")
     else:
         dense = raw.astype(np.float64)
-        check_finite(dense, f"values in {what}")
+        check_finite(dense, f"values in {what}", MISSING)
         csr = sp.csr_matrix(dense)
     csr.eliminate_zeros()
     rows = pd.RangeIndex(csr.shape[0]) if rows is None else rows
